@@ -1,0 +1,85 @@
+"""What exists (`Dataset`), and what one device or the server holds ready for training (`Samples`)."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a dataset, as stored: images (N, channels, height, width) uint8 or float32, tables (N, features)."""
+
+    x: Tensor
+    y: Tensor  # int64 class numbers
+    group: np.ndarray | None = None  # natural owner of each sample: writer, machine, role
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, indices: np.ndarray) -> "Split":
+        rows = torch.from_numpy(np.ascontiguousarray(indices))
+        return Split(self.x[rows], self.y[rows], None if self.group is None else self.group[indices])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    train: Split
+    test: Split
+    classes: int
+    mean: tuple[float, ...] = ()  # per channel of x in 0..1 (uint8 is divided by 255 first); empty: as it is
+    std: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()  # class names, when known
+    origin: str = ""  # what was read, for the run's evidence
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train.x.shape[1:])
+
+    def prepare(self, split: Split) -> "Samples":
+        """Float32, normalised: what a model sees."""
+        return Samples(self._scaled(split.x), split.y, self.classes)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        x = x.to(torch.float32).div_(255) if x.dtype == torch.uint8 else x
+        if not self.mean:
+            return x
+        shape = (1, -1) + (1,) * (x.dim() - 2)
+        return (x - torch.tensor(self.mean).view(shape)) / torch.tensor(self.std).view(shape)
+
+
+@dataclass(frozen=True)
+class Batch:
+    x: Tensor
+    y: Tensor
+    ids: Tensor  # stable positions of the samples on their device
+    rows: tuple[int, int] = field(default=(1, 0))  # devices stacked, samples each; (1, n) for one device
+
+
+class Samples:
+    """Ready data of one device. Images are stored channels last and seen through a channels-first view."""
+
+    def __init__(self, x: Tensor, y: Tensor, classes: int) -> None:
+        self.image = x.dim() == 4
+        self.stored = x.permute(0, 2, 3, 1).contiguous() if self.image else x.contiguous()
+        self.y = y
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def x(self) -> Tensor:
+        return self.stored.permute(0, 3, 1, 2) if self.image else self.stored
+
+    def batch(self, ids: Tensor) -> Batch:
+        x = self.stored.index_select(0, ids)
+        return Batch(x.permute(0, 3, 1, 2) if self.image else x, self.y.index_select(0, ids), ids)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Samples per class."""
+        return torch.bincount(self.y, minlength=self.classes)

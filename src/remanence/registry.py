@@ -1,0 +1,141 @@
+"""Names -> classes. A file that registers a class is all that a new method, part, model or dataset needs.
+
+Every registered class is a frozen set of options: typed fields with ranges. The same fields are the keys of
+the experiment file, the arguments in Python, and what `remanence show NAME` prints.
+"""
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, dataclass_transform
+
+import pydantic
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from remanence.errors import UserError, suggestion
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+_CONFIG = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(pydantic.Field,))
+def options(cls: C) -> C:
+    """Make `cls` a frozen dataclass whose fields are checked: `mu: float = Field(0.01, ge=0)`."""
+    return pydantic_dataclass(frozen=True, config=_CONFIG)(cls)  # type: ignore[return-value]
+
+
+@dataclasses.dataclass(frozen=True)
+class Combination:
+    """A paper's name for a registered class plus choices elsewhere in the experiment (FedAdam, FedGS)."""
+
+    name: str
+    summary: str
+    uses: Mapping[str, str]  # section -> registered name: {"method": "fedavg", "optimise": "fedadam"}
+
+
+class Registry(Generic[T]):
+    """The classes of one kind. Files of `package` are imported when a name is first asked for."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind, self.package = kind, package
+        self._classes: dict[str, type[T]] = {}
+        self.combinations: dict[str, Combination] = {}
+        self._loaded = False
+
+    def register(self, name: str) -> Callable[[C], C]:
+        def note(cls: C) -> C:
+            if name in self._classes and self._classes[name].__module__ != cls.__module__:
+                raise UserError(f"{self.kind} '{name}' is registered twice: {cls.__module__} and "
+                                f"{self._classes[name].__module__}")
+            self._classes[name] = cls
+            cls.name = name  # type: ignore[attr-defined]
+            return cls
+
+        return note
+
+    def combine(self, name: str, summary: str, **uses: str) -> None:
+        self.combinations[name] = Combination(name, summary, uses)
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self.package}.{module.name}")
+        for plugin in entry_points(group=f"remanence.{self.kind}"):
+            plugin.load()
+
+    def names(self) -> list[str]:
+        self._load()
+        return sorted({*self._classes, *self.combinations})
+
+    def get(self, name: str, key: str = "") -> type[T]:
+        """The class called `name`; `key` is where the user wrote it."""
+        self._load()
+        if name not in self._classes:
+            raise UserError(f"{key or self.kind}: unknown {self.kind} '{name}'; {suggestion(name, self.names())}")
+        return self._classes[name]
+
+    def create(self, name: str, values: Mapping[str, Any] | None = None, key: str = "") -> T:
+        """An instance with checked options; errors name the key, the value and what is allowed."""
+        return build(self.get(name, key), values or {}, key or self.kind)
+
+
+def build(cls: type[T], values: Mapping[str, Any], key: str) -> T:
+    known = option_fields(cls)
+    for name in values:
+        if name not in known:
+            raise UserError(f"{key}.{name}: {getattr(cls, 'name', cls.__name__)} has no such option; "
+                            f"{suggestion(name, known)}")
+    try:
+        return cls(**values)
+    except pydantic.ValidationError as error:
+        raise UserError(explain(error, key)) from None
+
+
+def option_fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+
+
+def option_default(field: dataclasses.Field[Any]) -> Any:
+    """The default a user sees; `...` when the option must be given."""
+    default = field.default
+    if isinstance(default, pydantic.fields.FieldInfo):
+        return default.get_default(call_default_factory=True) if not default.is_required() else ...
+    if default is not dataclasses.MISSING:
+        return default
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else ...
+
+
+def explain(error: pydantic.ValidationError, key: str) -> str:
+    """A pydantic error as lines of `key: value is not allowed: why`, at most three."""
+    lines = []
+    for item in error.errors()[:3]:
+        where = ".".join([key, *(str(part) for part in item["loc"] if part != "function-after")]).strip(".")
+        if item["type"] == "missing":
+            lines.append(f"{where}: must be given")
+            continue
+        reason = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        lines.append(f"{where}: {_short(item['input'])} is not allowed: {reason}")
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# Quoted names keep this file free of imports from the pieces it registers.
+methods: Registry[Any] = Registry("method", "remanence.methods")
+models: Registry[Any] = Registry("model", "remanence.models")
+datasets: Registry[Any] = Registry("dataset", "remanence.data.sources")
+partitions: Registry[Any] = Registry("partition", "remanence.data.partitions")
+parts: dict[str, Registry[Any]] = {
+    kind: Registry(kind, f"remanence.parts.{kind}")
+    for kind in ("select", "merge", "optimise", "privacy", "topology", "attack")
+}
