@@ -1,6 +1,6 @@
 """What exists (`Dataset`), and what one device or the server holds ready for training (`Samples`)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -56,7 +56,7 @@ class Batch:
     x: Tensor
     y: Tensor
     ids: Tensor  # stable positions of the samples on their device
-    rows: tuple[int, int] = field(default=(1, 0))  # devices stacked, samples each; (1, n) for one device
+    weight: Tensor | None = None  # per sample, when devices are stacked: 1 / (its device's batch), 0 for padding
 
 
 class Samples:
@@ -78,6 +78,11 @@ class Samples:
     def batch(self, ids: Tensor) -> Batch:
         x = self.stored.index_select(0, ids)
         return Batch(x.permute(0, 3, 1, 2) if self.image else x, self.y.index_select(0, ids), ids)
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """A row of numbers per sample."""
+        return self.x.reshape(len(self.y), -1)
 
     @cached_property
     def counts(self) -> Tensor:

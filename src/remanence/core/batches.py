@@ -1,0 +1,44 @@
+"""Which samples form which step: one keyed draw per device and round."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from remanence.core.rng import torch_generator
+from remanence.errors import UserError
+
+BatchRule = int | Literal["full"] | Callable[[int, int, int], Sequence[Tensor]]
+Plan = list[Sequence[Tensor]]  # per epoch, the sample numbers of every step
+
+
+def plan(rule: BatchRule, samples: int, epochs: int, seed: int, round: int, device: int, pairs: bool = False) -> Plan:
+    """`pairs`: no step of a single sample, which batch normalisation cannot train on."""
+    if callable(rule):
+        return [_checked(rule(device, round, epoch), samples, device) for epoch in range(1, epochs + 1)]
+    if rule == "full" or rule >= samples:
+        steps = 0 if samples == 0 or (pairs and samples == 1) else 1
+        return [(torch.arange(samples),) * steps] * epochs
+    order = shuffled(samples, epochs, seed, round, device)
+    return [_cut(row, rule, pairs) for row in order]
+
+
+def shuffled(samples: int, epochs: int, seed: int, round: int, device: int) -> Tensor:
+    """One random order per epoch, (epochs, samples)."""
+    generator = torch_generator(seed, "batches", round, device)
+    return torch.rand(epochs, samples, generator=generator, dtype=torch.float64).argsort(1)
+
+
+def _cut(order: Tensor, size: int, pairs: bool) -> Sequence[Tensor]:
+    steps = list(order.split(size))
+    if pairs and len(steps[-1]) == 1:
+        steps[-2:] = [torch.cat(steps[-2:])]
+    return steps
+
+
+def _checked(steps: Sequence[Tensor], samples: int, device: int) -> Sequence[Tensor]:
+    for ids in steps:
+        if not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= samples:
+            raise UserError(f"batches: device {device} was given sample numbers outside 0..{samples - 1}")
+    return steps

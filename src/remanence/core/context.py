@@ -1,0 +1,39 @@
+"""The read-only facts of the moment, the same in simulation and on a device."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from remanence.core.optimiser import Training
+from remanence.core.rng import torch_generator
+from remanence.data.samples import Samples
+
+if TYPE_CHECKING:
+    from remanence.core.vector import FlatModel
+
+
+@dataclass(frozen=True)
+class Context:
+    round: int  # from 1
+    rounds: int
+    lr: float  # of this round
+    train: Training
+    devices: int  # size of the fleet
+    classes: int
+    seed: int = 0  # of the draws a device makes
+    device: int = -1  # -1: the server
+    steps: int = 0  # local steps of this device in this round
+    task: int = 0
+    start: Tensor | None = None  # w^0, the model the run began with
+    net: "FlatModel | None" = None  # the server's scratch network
+    teacher: "FlatModel | None" = None  # a second, frozen network, for methods that declare `teacher`
+    public: Samples | None = None  # unlabelled samples at the server, for methods that declare `public_data`
+
+    def on(self, device: int, steps: int, start: Tensor, teacher: "FlatModel | None" = None) -> "Context":
+        """The same moment, as seen on a device."""
+        return replace(self, device=device, steps=steps, start=start, teacher=teacher)
+
+    def generator(self, purpose: str, *numbers: int) -> torch.Generator:
+        return torch_generator(self.seed, purpose, self.round, self.device, *numbers)

@@ -1,0 +1,163 @@
+"""Method: the stages a paper may change, whose defaults are FedAvg; and the one training loop.
+
+A method holds hyper-parameters only. What must survive a round lives in two trees owned by the engine, `dev` on
+the device and `srv` at the server, so resume, storage accounts and deployment need no line of code in a method.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remanence.core.batches import Plan
+from remanence.core.context import Context
+from remanence.core.message import Message
+from remanence.core.optimiser import LocalOptimiser
+from remanence.core.state import State
+from remanence.core.vector import FlatModel
+from remanence.data.augment import Augmentation
+from remanence.data.samples import Batch, Samples
+
+
+class Network(Protocol):
+    """What a stage sees of a model: one FlatModel, or many devices stacked with a leading axis."""
+
+    w: Tensor
+    g: Tensor
+    size: int
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+    def load(self, vector: Tensor) -> None: ...
+    def copy(self) -> Tensor: ...
+
+
+class Method:
+    """FedAvg. Stages are named after what a paper changes; override those alone."""
+
+    name: ClassVar[str]
+    ups: ClassVar[Mapping[str, str]] = {"w": "weighted"}  # entry of the upload -> how it is reduced
+    needs_all: ClassVar[bool] = False  # `weigh` compares uploads: the server holds them all
+    teacher: ClassVar[bool] = False  # trains beside a frozen copy of the received model: `ctx.teacher`
+    public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
+    offer_sees_model: ClassVar[bool] = False  # `offer` needs the model first, which costs traffic
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Entries of the received message that `grad` and `up` still need."""
+        return ()
+
+    def stacks(self) -> bool:
+        """Whether `loss` treats samples one by one and needs no state, so that devices can train stacked."""
+        return True
+
+    def check(self, train: Training) -> None:
+        """Refuse impossible combinations with a UserError."""
+
+    # server, once
+    def open_server(self, net: FlatModel, ctx: Context) -> State:
+        return {}
+
+    # device, before its first round; `net` holds the model the run began with
+    def open_device(self, net: FlatModel, data: Samples, ctx: Context) -> State:
+        return {}
+
+    def network(self, module: nn.Module) -> nn.Module:
+        """The network that is trained, from the plain model."""
+        return module
+
+    # server, before a round
+    def offer(self, net: FlatModel, data: Samples, dev: State, ctx: Context) -> Message | None:
+        return None
+
+    def down(self, w: Tensor, device: int, srv: State, ctx: Context) -> Message:
+        return Message(w=w)
+
+    # device, in a round
+    def on_task(self, net: FlatModel, data: Samples, dev: State, ctx: Context) -> None: ...
+
+    def begin(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> None:
+        net.load(message["w"])
+
+    def loss(self, net: Network, batch: Batch, dev: State, ctx: Context) -> Tensor:
+        """One number per sample; the loop takes the mean."""
+        return F.cross_entropy(net(batch.x), batch.y, reduction="none")
+
+    def grad(self, net: Network, message: Message, dev: State, ctx: Context) -> None:
+        """Edit `net.g` in place; a leading device axis must broadcast."""
+
+    def end_epoch(self, net: FlatModel, data: Samples, dev: State, ctx: Context) -> None: ...
+
+    def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
+        return Message(w=net.copy(), n=len(data))
+
+    # server, after a round
+    def weigh(self, messages: Mapping[int, Message], srv: State, ctx: Context) -> Tensor:
+        """A weight per message, in their order; only the ratios matter."""
+        return torch.tensor([message["n"] for message in messages.values()], dtype=torch.float64)
+
+    def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
+        return merged["w"]  # type: ignore[no-any-return]
+
+
+@dataclass
+class Local:
+    """What one device (or a stack of them) trains with in one round."""
+
+    net: Network
+    message: Message  # what it still needs of the received message
+    dev: State
+    ctx: Context
+    optimiser: LocalOptimiser
+
+
+def kept(method: Method, message: Message) -> Message:
+    return Message({name: message[name] for name in method.keeps})
+
+
+def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
+    """The training loop. Returns the summed loss of the steps."""
+    net, size, total = local.net, local.net.size, torch.zeros(())
+    for batch in batches:
+        net.g.zero_()
+        losses = method.loss(net, batch, local.dev, local.ctx)
+        loss = losses.mean() if batch.weight is None else losses.dot(batch.weight)
+        loss.backward()
+        method.grad(net, local.message, local.dev, local.ctx)
+        local.optimiser.step(net.w[..., :size], net.g[..., :size])
+        total += loss.detach()
+    return total
+
+
+def train_device(method: Method, net: FlatModel, plan: Plan, message: Message, data: Samples, dev: State,
+                 ctx: Context, augment: Augmentation | None = None) -> tuple[Message, Tensor]:
+    """One device's round: begin, epochs of steps, up. Returns the upload and the mean loss of the steps."""
+    method.begin(net, message, data, dev, ctx)
+    local = Local(net, kept(method, message), dev, ctx, LocalOptimiser(ctx.train, ctx.lr))
+    generator = ctx.generator("augment") if augment else None
+    total = torch.zeros(())
+    net.train()
+    for steps in plan:
+        total += train_steps(method, local, _batches(data, steps, augment, generator))
+        method.end_epoch(net, data, dev, ctx)
+    return method.up(net, local.message, data, dev, ctx), total / max(1, ctx.steps)
+
+
+def _batches(data: Samples, steps: Iterable[Tensor], augment: Augmentation | None,
+             generator: torch.Generator | None) -> Iterator[Batch]:
+    for ids in steps:
+        batch = data.batch(ids)
+        if augment is not None and generator is not None:
+            batch = Batch(augment(batch.x, generator), batch.y, ids)
+        yield batch
+
+
+def full_gradient(method: Method, net: Network, w: Tensor, data: Samples, dev: State, ctx: Context) -> Tensor:
+    """The mean gradient over all samples at `w`; leaves `net` at `w`."""
+    net.load(w)
+    net.g.zero_()
+    for ids in torch.arange(len(data)).split(500):
+        (method.loss(net, data.batch(ids), dev, ctx).sum() / len(data)).backward()
+    return net.g.clone()

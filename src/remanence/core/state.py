@@ -1,0 +1,141 @@
+"""Trees of tensors, numbers and text: check, size, save, load. Files are safetensors with the tree as JSON inside."""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from remanence.errors import RunError, UserError
+
+State = dict[str, Any]
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def flatten(tree: Any) -> tuple[Any, list[Tensor]]:
+    """A JSON-able skeleton and the tensors it refers to by position; a tensor met twice is stored once."""
+    tensors: list[Tensor] = []
+    seen: dict[int, int] = {}
+
+    def walk(value: Any, path: str) -> Any:
+        if isinstance(value, Tensor):
+            position = seen.setdefault(id(value), len(tensors))
+            if position == len(tensors):
+                tensors.append(value)
+            return {"tensor": position}
+        if isinstance(value, dict):
+            return {"dict": [[_key(k, path), walk(v, f"{path}.{k}")] for k, v in value.items()]}
+        if isinstance(value, (list, tuple)):
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [walk(v, f"{path}[{i}]") for i, v in enumerate(value)]}
+        if isinstance(value, _PLAIN):
+            return value
+        raise TypeError(f"state{path}: {type(value).__name__} is not a tensor, a number, text, or a dict or list of them")
+
+    return walk(tree, ""), tensors
+
+
+def unflatten(skeleton: Any, tensors: list[Tensor]) -> Any:
+    if not isinstance(skeleton, dict):
+        return skeleton
+    (kind, content), = skeleton.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: unflatten(value, tensors) for key, value in content}
+    items = [unflatten(value, tensors) for value in content]
+    return items if kind == "list" else tuple(items)
+
+
+def _key(key: Any, path: str) -> str | int:
+    if not isinstance(key, (str, int)) or isinstance(key, bool):
+        raise TypeError(f"state{path}: the key {key!r} is neither text nor a whole number")
+    return key
+
+
+def tensors_of(tree: Any) -> Iterator[Tensor]:
+    yield from flatten(tree)[1]
+
+
+def size(tree: Any) -> int:
+    """Bytes of the tensors, each storage element counted once."""
+    return sum(t.numel() * t.element_size() for t in tensors_of(tree))
+
+
+def clone(tree: Any) -> Any:
+    skeleton, tensors = flatten(tree)
+    return unflatten(skeleton, [t.clone() for t in tensors])
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Same skeleton, same bits."""
+    (skeleton, tensors), (skeleton2, tensors2) = flatten(one), flatten(other)
+    if json.dumps(skeleton) != json.dumps(skeleton2):
+        return False
+    return all(a.dtype == b.dtype and a.shape == b.shape and _bytes(a) == _bytes(b)
+               for a, b in zip(tensors, tensors2, strict=True))
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def save(path: Path, tree: Any) -> None:
+    """Write to a temporary name, flush to the disk, rename: the file is whole or not there."""
+    skeleton, tensors = flatten(tree)
+    stored = {f"{i:06d}": t.detach().contiguous() for i, t in enumerate(tensors)}
+    metadata = {"tree": json.dumps(skeleton), "crc": str(_checksum(stored))}
+    temporary = path.with_name(path.name + ".part")
+    try:
+        safetensors.torch.save_file({k: _own_storage(t) for k, t in stored.items()}, temporary, metadata)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, safetensors.SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"{path}: could not be written: {_reason(error)}") from None
+
+
+def load(path: Path) -> Any:
+    """The tree saved at `path`; a UserError when the file is missing, cut, altered, or not one of ours."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        skeleton = json.loads(metadata["tree"])
+        if metadata["crc"] != str(_checksum(stored)):
+            raise UserError(f"{path}: damaged (its content does not match its checksum)")
+        return unflatten(skeleton, list(stored.values()))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{path}: cut or damaged ({_reason(error)})") from None
+    except (KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path}: not a file written by remanence ({type(error).__name__})") from None
+
+
+def _checksum(tensors: dict[str, Tensor]) -> int:
+    crc = 0
+    for name in sorted(tensors):
+        flat = tensors[name].reshape(-1)
+        if flat.numel():
+            crc = zlib.crc32(np.asarray(flat.view(torch.uint8)).data, crc)
+    return crc
+
+
+def _own_storage(tensor: Tensor) -> Tensor:
+    """safetensors refuses tensors that share a storage."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error).splitlines()[0][:120]

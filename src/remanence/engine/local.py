@@ -1,0 +1,212 @@
+"""The engine on this machine: worker processes, or one by one in this process. Both give the same bits."""
+
+import multiprocessing
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from remanence.core.context import Context
+from remanence.core.message import Message
+from remanence.core.state import clone
+from remanence.engine import pipe
+from remanence.engine.memory import keep_freed_blocks
+from remanence.engine.worker import Job, Reply, Task, Worker
+from remanence.errors import RunError, UserError
+from remanence.measure.accuracy import BATCH
+
+
+class Engine(Protocol):
+    def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
+        """What the devices send back, in any order."""
+        ...
+
+    def measure(self, w: Tensor) -> tuple[Tensor, float]:
+        """Correct answers per class and summed loss of the model `w` on the test set."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SerialEngine:
+    """One device after another in this process."""
+
+    def __init__(self, task: Task) -> None:
+        self.worker = Worker(task)
+
+    def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
+        for job in jobs:
+            yield self.worker.work(replace(job, dev=clone(job.dev)), ctx)
+
+    def measure(self, w: Tensor) -> tuple[Tensor, float]:
+        assert self.worker.task.test is not None
+        return _summed(self.worker.measure(w, start, stop) for start, stop in _pieces(len(self.worker.task.test)))
+
+    def close(self) -> None: ...
+
+
+class PoolEngine:
+    """Forked worker processes with one thread each; they share the data of this process without a copy."""
+
+    def __init__(self, task: Task, workers: int) -> None:
+        self.task = task
+        self.connections: list[Connection] = []
+        self.processes: list[Any] = []
+        fork = multiprocessing.get_context("fork")
+        for _ in range(workers):
+            ours, theirs = fork.Pipe()
+            self.connections.append(ours)
+            process = fork.Process(target=_serve, args=(task, theirs, list(self.connections)), daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+
+    def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
+        common = _common([job.message for job in jobs])
+        facts = {"round": ctx.round, "lr": ctx.lr, "task": ctx.task}
+        self._tell_all({"do": "round", "facts": facts, "common": common})
+        orders = [_order(job, common) for job in jobs]
+        for answer in self._share(orders):
+            yield _reply(answer)
+
+    def measure(self, w: Tensor) -> tuple[Tensor, float]:
+        assert self.task.test is not None
+        self._tell_all({"do": "model", "w": w})
+        orders = [{"do": "measure", "piece": i, "start": start, "stop": stop}
+                  for i, (start, stop) in enumerate(_pieces(len(self.task.test)))]
+        answers = sorted(self._share(orders), key=lambda answer: answer["piece"])
+        return _summed((answer["correct"], answer["loss"]) for answer in answers)
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
+        for process in self.processes:
+            process.join(timeout=5)
+            if process.is_alive():
+                process.kill()
+
+    def _tell_all(self, order: dict[str, Any]) -> None:
+        for connection in self.connections:
+            self._send(connection, order)
+
+    def _share(self, orders: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Every worker always has one order; it gets the next as soon as it answers."""
+        waiting = list(reversed(orders))
+        busy: list[Connection] = []
+        try:
+            for connection in self.connections[: len(orders)]:
+                self._send(connection, waiting.pop())
+                busy.append(connection)
+            while busy:
+                for connection in wait(busy):
+                    answer = self._receive(connection)  # type: ignore[arg-type]
+                    busy.remove(connection)  # type: ignore[arg-type]
+                    if waiting:
+                        self._send(connection, waiting.pop())  # type: ignore[arg-type]
+                        busy.append(connection)  # type: ignore[arg-type]
+                    yield answer
+        finally:
+            for connection in busy:  # the caller stopped early: leave no answer in a pipe
+                self._receive(connection)
+
+    def _send(self, connection: Connection, order: dict[str, Any]) -> None:
+        try:
+            pipe.send(connection, order)
+        except OSError:
+            raise self._death(connection) from None
+
+    def _receive(self, connection: Connection) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = pipe.receive(connection)
+        except (EOFError, OSError):
+            raise self._death(connection) from None
+        if answer.get("failed"):
+            raise (UserError if answer["user"] else RunError)(answer["failed"])
+        return answer
+
+    def _death(self, connection: Connection) -> RunError:
+        process = self.processes[self.connections.index(connection)]
+        process.join(timeout=1)
+        return RunError(f"a worker process ended (exit code {process.exitcode}); was the memory used up?")
+
+
+def _serve(task: Task, connection: Connection, others: list[Connection]) -> None:
+    for other in others:  # inherited ends: as long as one is open here, the parent's death would go unnoticed
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_blocks()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    server = _Server(task)
+    while True:
+        try:
+            order = pipe.receive(connection)
+        except (EOFError, OSError):
+            return
+        answer = server.answer(order)
+        if answer is not None:
+            pipe.send(connection, answer)
+
+
+class _Server:
+    """A worker behind a pipe."""
+
+    def __init__(self, task: Task) -> None:
+        self.worker = Worker(task)
+        self.common: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
+        self.w = torch.empty(0)
+
+    def answer(self, order: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            return self._answer(order)
+        except UserError as error:
+            return {"failed": str(error), "user": True}
+        except Exception as error:
+            return {"failed": f"{type(error).__name__}: {error}", "user": False}
+
+    def _answer(self, order: dict[str, Any]) -> dict[str, Any] | None:
+        if order["do"] == "round":
+            self.facts, self.common = order["facts"], order["common"]
+            return None
+        if order["do"] == "model":
+            self.w = order["w"]
+            return None
+        if order["do"] == "measure":
+            correct, loss = self.worker.measure(self.w, order["start"], order["stop"])
+            return {"piece": order["piece"], "correct": correct, "loss": loss}
+        job = Job(order["device"], Message(self.common | order["message"]), order["dev"], order["measure"])
+        reply = self.worker.work(job, replace(self.worker.task.context, **self.facts))
+        return vars(reply)
+
+
+def _common(messages: Sequence[Message]) -> dict[str, Any]:
+    """Entries that are one and the same object in every message: sent to a worker once per round."""
+    if not messages:
+        return {}
+    return {name: value for name, value in messages[0].items() if all(m.get(name) is value for m in messages)}
+
+
+def _order(job: Job, common: dict[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in job.message.items() if name not in common}
+    return {"do": "train", "device": job.device, "message": own, "dev": job.dev, "measure": job.measure}
+
+
+def _reply(answer: dict[str, Any]) -> Reply:
+    upload = answer["upload"]
+    return Reply(**answer | {"upload": None if upload is None else Message(upload)})
+
+
+def _pieces(samples: int) -> list[tuple[int, int]]:
+    """Equal shares for measuring, whole batches each, whatever the number of workers."""
+    size = 2 * BATCH
+    return [(start, min(start + size, samples)) for start in range(0, samples, size)]
+
+
+def _summed(results: Iterable[tuple[Tensor, float]]) -> tuple[Tensor, float]:
+    correct, losses = zip(*results, strict=True)
+    return torch.stack(correct).sum(0), float(sum(losses))

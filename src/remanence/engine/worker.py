@@ -1,0 +1,106 @@
+"""What one worker does: train one device for one round, or measure a part of the test set."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from remanence.core.batches import BatchRule, plan
+from remanence.core.context import Context
+from remanence.core.message import Message
+from remanence.core.method import Method, train_device
+from remanence.core.parts import Privacy
+from remanence.core.rng import key
+from remanence.core.state import State
+from remanence.core.vector import FlatModel
+from remanence.data.augment import Augmentation
+from remanence.data.samples import Samples
+from remanence.measure.accuracy import count_correct
+
+
+class Fleet(Protocol):
+    """Who holds what."""
+
+    classes: int
+
+    @property
+    def sizes(self) -> Sequence[int]: ...
+
+    def samples(self, device: int) -> Samples: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that training on a device needs and that does not change from round to round."""
+
+    method: Method
+    module: nn.Module  # the plain model; its weights are w^0
+    fleet: Fleet
+    batches: BatchRule
+    privacy: Privacy
+    context: Context  # what is the same in every round
+    test: Samples | None = None
+    augment: Augmentation | None = None
+    bfloat16: bool = False
+
+    def network(self) -> FlatModel:
+        """A fresh network that shares nothing with the plain model."""
+        return FlatModel(self.method.network(copy.deepcopy(self.module)), self.bfloat16)
+
+
+@dataclass(frozen=True)
+class Job:
+    device: int
+    message: Message
+    dev: State | None  # None: the device takes part for the first time
+    measure: bool = False
+
+
+@dataclass(frozen=True)
+class Reply:
+    device: int
+    upload: Message | None = None  # None: nothing came back, for `reason`
+    dev: State = field(default_factory=dict)
+    loss: float = float("nan")  # mean of the steps
+    steps: int = 0
+    correct: Tensor | None = None  # of the device's own model on the test set, per class
+    reason: str = ""
+
+
+class Worker:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.net = task.network()
+        self.start = self.net.copy()
+        self.teacher = task.network() if task.method.teacher else None
+
+    def work(self, job: Job, ctx: Context) -> Reply:
+        task, method = self.task, self.task.method
+        data = task.fleet.samples(job.device)
+        steps = plan(task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.round, job.device, self.net.batch_norm)
+        ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teacher)
+        if not ctx.steps:
+            return Reply(job.device, reason="no samples to train on")
+        torch.manual_seed(key(ctx.seed, "layers", ctx.round, job.device))  # dropout draws from the global generator
+        dev = self.open(job, data, ctx)
+        if self.teacher is not None:
+            self.teacher.load(job.message["w"])
+            self.teacher.train(False)
+        upload, loss = train_device(method, self.net, steps, job.message, data, dev, ctx, task.augment)
+        correct = count_correct(self.net, task.test)[0] if job.measure and task.test is not None else None
+        return Reply(job.device, task.privacy.protect(upload, ctx), dev, float(loss), ctx.steps, correct)
+
+    def open(self, job: Job, data: Samples, ctx: Context) -> State:
+        if job.dev is not None:
+            return job.dev
+        self.net.load(self.start)
+        return self.task.method.open_device(self.net, data, ctx)
+
+    def measure(self, w: Tensor, start: int, stop: int) -> tuple[Tensor, float]:
+        assert self.task.test is not None
+        self.net.load(w)
+        return count_correct(self.net, self.task.test, start, stop)
+

@@ -1,0 +1,64 @@
+"""FedNova: normalised averaging removes the bias of unequal numbers of local steps.
+
+Wang, Liu, Liang, Joshi, Poor 2020, NeurIPS, arXiv 2007.07481. Changes `up`, `weigh`, `step` (and `grad` when mu > 0).
+The original rule, without the variance reduction that a public library adds to it under the same name. Its optional
+server momentum is `optimise = "fedavgm"`. Batch-norm statistics are averaged by samples, not normalised.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from remanence.core.context import Context
+from remanence.core.message import Message
+from remanence.core.method import Network
+from remanence.core.optimiser import Training, effective_steps, require_sgd
+from remanence.core.state import State
+from remanence.data.samples import Samples
+from remanence.errors import UserError
+from remanence.methods.fedprox import FedProx
+from remanence.registry import methods, options
+
+
+@methods.register("fednova")
+@options
+class FedNova(FedProx):
+    """FedAvg over changes divided by each device's number of effective steps a_k."""
+
+    mu: float = Field(0.0, ge=0, description="strength of a proximal term; needs train.momentum = 0")
+    ups = {"w": "weighted", "a": "samples", "steps": "samples", "tail": "samples"}
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return ("w",) if self.mu else ()
+
+    def check(self, train: Training) -> None:
+        require_sgd(self.name, train)
+        if self.mu and train.momentum:
+            raise UserError(f"method.mu: {self.mu} with train.momentum = {train.momentum} is not allowed: "
+                            "FedNova's step count is defined for one of the two")
+
+    def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
+        pull = ctx.lr * self.mu
+        a = (1 - (1 - pull) ** ctx.steps) / pull if pull else effective_steps(ctx.steps, ctx.train.momentum)
+        w = net.copy()
+        upload = Message(w=w, n=len(data), a=float(a))
+        if self.mu:
+            upload["steps"] = float(ctx.steps)
+        if len(w) > net.size:
+            upload["tail"] = w[net.size :].clone()
+        return upload
+
+    def weigh(self, messages: Mapping[int, Message], srv: State, ctx: Context) -> Tensor:
+        return torch.tensor([m["n"] / m["a"] for m in messages.values()], dtype=torch.float64)
+
+    def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
+        tau = merged.get("steps", merged["a"])  # tau_eff = sum p_k a_k
+        direction = (w - merged["w"]) * (merged["total_weight"] / merged["samples"])  # sum p_k d_k
+        new = w - tau * direction  # w_g - tau_eff sum p_k d_k
+        if "tail" in merged:
+            new[-len(merged["tail"]) :] = merged["tail"]
+        return new

@@ -1,0 +1,65 @@
+"""SCAFFOLD: control variates cancel each device's drift.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, ICML. Changes `down`, `grad`, `up`, `step`; a device keeps c_k,
+the server c. Deviation: with momentum the displacement is divided by the effective number of steps, so that c_k keeps
+the size of a gradient (`divisor="steps"` is the plain count; without momentum the two are the same).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from remanence.core.context import Context
+from remanence.core.message import Message
+from remanence.core.method import Method, Network, full_gradient
+from remanence.core.optimiser import Training, effective_steps, require_sgd
+from remanence.core.state import State
+from remanence.core.vector import FlatModel
+from remanence.data.samples import Samples
+from remanence.registry import methods, options
+
+
+@methods.register("scaffold")
+@options
+class Scaffold(Method):
+    """Every local gradient is corrected by c - c_k, the drift of this device."""
+
+    eta_g: float = Field(1.0, gt=0, description="server learning rate")
+    divisor: Literal["effective", "steps"] = "effective"
+    option: Literal["I", "II"] = Field("II", description="I: c_k is the full gradient at the received model")
+    ups = {"w": "weighted", "delta_c": "sum"}
+    keeps = ("w", "c")
+
+    def check(self, train: Training) -> None:
+        require_sgd(self.name, train)
+
+    def stacks(self) -> bool:
+        return self.option == "II"
+
+    def open_server(self, net: FlatModel, ctx: Context) -> State:
+        return {"c": torch.zeros_like(net.w)}
+
+    def open_device(self, net: FlatModel, data: Samples, ctx: Context) -> State:
+        return {"c": torch.zeros_like(net.w)}
+
+    def down(self, w: Tensor, device: int, srv: State, ctx: Context) -> Message:
+        return Message(w=w, c=srv["c"])
+
+    def grad(self, net: Network, message: Message, dev: State, ctx: Context) -> None:
+        net.g.add_(message["c"] - dev["c"])  # g - c_k + c
+
+    def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
+        w, old = net.copy(), dev["c"]
+        if self.option == "I":
+            dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)
+        else:
+            steps = effective_steps(ctx.steps, ctx.train.momentum if self.divisor == "effective" else 0.0)
+            dev["c"] = old - message["c"] + (message["w"] - w) / (ctx.lr * steps)  # c_k^+ = c_k - c + (w_g - w_k)/(eta A_k)
+        return Message(w=w, n=len(data), delta_c=dev["c"] - old)
+
+    def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
+        srv["c"] = srv["c"] + merged["delta_c"] / ctx.devices  # c <- c + (K/N) mean of delta c_k
+        return merged["w"] if self.eta_g == 1 else w + self.eta_g * (merged["w"] - w)  # type: ignore[no-any-return]
