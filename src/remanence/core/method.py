@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from remanence.core.batches import Plan
 from remanence.core.context import Context
 from remanence.core.message import Message
-from remanence.core.optimiser import LocalOptimiser
+from remanence.core.optimiser import LocalOptimiser, Training
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.data.augment import Augmentation
@@ -42,7 +42,6 @@ class Method:
     needs_all: ClassVar[bool] = False  # `weigh` compares uploads: the server holds them all
     teacher: ClassVar[bool] = False  # trains beside a frozen copy of the received model: `ctx.teacher`
     public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
-    offer_sees_model: ClassVar[bool] = False  # `offer` needs the model first, which costs traffic
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -69,15 +68,10 @@ class Method:
         return module
 
     # server, before a round
-    def offer(self, net: FlatModel, data: Samples, dev: State, ctx: Context) -> Message | None:
-        return None
-
     def down(self, w: Tensor, device: int, srv: State, ctx: Context) -> Message:
         return Message(w=w)
 
     # device, in a round
-    def on_task(self, net: FlatModel, data: Samples, dev: State, ctx: Context) -> None: ...
-
     def begin(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> None:
         net.load(message["w"])
 

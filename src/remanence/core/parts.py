@@ -1,6 +1,6 @@
 """What a replaceable part must offer. Parts are frozen options; what they must remember is a tree they are handed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +18,7 @@ class Part:
 class Select(Part):
     """Who takes part in a round."""
 
-    def choose(self, candidates: Sequence[int], count: int, offers: Mapping[int, Message], state: State,
-               generator: np.random.Generator) -> list[int]:
+    def choose(self, candidates: Sequence[int], count: int, generator: np.random.Generator) -> list[int]:
         raise NotImplementedError
 
 

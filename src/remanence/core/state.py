@@ -87,7 +87,7 @@ def _bytes(tensor: Tensor) -> bytes:
     return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
-def save(path: Path, tree: Any) -> None:
+def save(path: Path, tree: Any, flush: bool = True) -> None:
     """Write to a temporary name, flush to the disk, rename: the file is whole or not there."""
     skeleton, tensors = flatten(tree)
     stored = {f"{i:06d}": t.detach().contiguous() for i, t in enumerate(tensors)}
@@ -95,8 +95,9 @@ def save(path: Path, tree: Any) -> None:
     temporary = path.with_name(path.name + ".part")
     try:
         safetensors.torch.save_file({k: _own_storage(t) for k, t in stored.items()}, temporary, metadata)
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
+        if flush:
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except (OSError, safetensors.SafetensorError) as error:
         temporary.unlink(missing_ok=True)

@@ -32,8 +32,8 @@ def npz_parts(path: Path, names: Names, layout: Layout = "auto") -> tuple[Raw, R
             break
     else:
         raise UserError(
-            f"{path}: needs the arrays {names.x}_train, {names.y}_train, {names.x}_test and {names.y}_test, or "
-            f"{names.x} and {names.y}; it has {', '.join(sorted(present)) or 'none'}"
+            f"{path}: needs the arrays {names.x}_train, {names.y}_train, {names.x}_test and {names.y}_test, "
+            f"or {names.x} and {names.y}; it has {', '.join(sorted(present)) or 'none'}"
         )
     if not ending:
         return _part(path, names, "", layout)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a dataset besides its samples; mean and std are measured on the training part if absent."""
+    """What is known of a dataset besides its samples."""
 
     name: str
     origin: str
@@ -35,6 +36,7 @@ class About:
     class_names: Sequence[str] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    normalise: Literal["training", "none"] = "training"
 
 
 def assemble(train: Raw, test: Raw, about: About) -> Dataset:
@@ -46,7 +48,7 @@ def assemble(train: Raw, test: Raw, about: About) -> Dataset:
         )
     labels = [(part.y, part.where) for part in (train, test)]
     numbers, classes, names = checks.class_numbers(labels, about.classes, about.class_names)
-    mean, std = (about.mean, about.std) if about.mean else channel_statistics(train.x)
+    mean, std = _normalisation(train.x, about)
     return Dataset(
         name=about.name,
         train=_split(train, numbers[0]),
@@ -81,6 +83,12 @@ def test_rows(y: np.ndarray, share: float) -> np.ndarray:
     return chosen
 
 
+def _normalisation(x: np.ndarray, about: About) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if about.mean or about.normalise == "none":
+        return about.mean, about.std
+    return channel_statistics(x)
+
+
 def channel_statistics(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each channel or feature (uint8 taken as 0..1); constant ones are only centred."""
     pairs = [_mean_and_std(x[:, channel]) for channel in range(x.shape[1])]
@@ -100,9 +108,8 @@ def _mean_and_std(values: np.ndarray) -> tuple[float, float]:
 
 def _checked(part: Raw) -> Raw:
     checks.same_length(part.x, part.y, part.where)
-    if part.group is not None and len(part.group) != len(part.y):
-        raise UserError(f"{part.where}: {len(part.y)} samples but {len(part.group)} group entries")
-    return replace(part, x=checks.features(part.x, part.where))
+    group = None if part.group is None else checks.owners(part.group, len(part.y), part.where)
+    return replace(part, x=checks.features(part.x, part.where), group=group)
 
 
 def _split(part: Raw, y: np.ndarray) -> Split:

@@ -17,7 +17,7 @@ _CUTOUT = 16
 
 
 def crop(x: Tensor, padding: int, generator: Generator, mode: str = "constant") -> Tensor:
-    """Pad by `padding` (zeros, or `mode="reflect"`) and cut a window of the old size out at a random place."""
+    """Pad with zeros (or `mode="reflect"`) and cut a window of the old size out at a random place."""
     count, channels, height, width = x.shape
     padded = F.pad(x, (padding,) * 4, mode=mode).permute(0, 2, 3, 1).contiguous()
     tall, wide = padded.shape[1:3]
@@ -35,7 +35,11 @@ def flip(x: Tensor, generator: Generator) -> Tensor:
     chosen = torch.randint(0, 2, (len(x),), generator=generator).nonzero().view(-1)
     stored = x.permute(0, 2, 3, 1)
     mirrored = stored.index_select(0, chosen).flip(2)
-    return stored.clone(memory_format=torch.contiguous_format).index_copy_(0, chosen, mirrored).permute(0, 3, 1, 2)
+    return (
+        stored.clone(memory_format=torch.contiguous_format)
+        .index_copy_(0, chosen, mirrored)
+        .permute(0, 3, 1, 2)
+    )
 
 
 def cutout(x: Tensor, size: int, generator: Generator) -> Tensor:
@@ -53,7 +57,7 @@ def _hole(count: int, length: int, size: int, generator: Generator) -> Tensor:
     """True where the hole is, along one side of each image."""
     centre = torch.randint(0, length, (count, 1), generator=generator)
     offset = torch.arange(length) - centre
-    return ((offset >= -(size // 2)) & (offset < size - size // 2))
+    return (offset >= -(size // 2)) & (offset < size - size // 2)
 
 
 def _standard(x: Tensor, generator: Generator) -> Tensor:
@@ -93,7 +97,7 @@ def _fedntd_for(shape: Sequence[int]) -> Augmentation:
         return _fedntd_large
     if min(shape[1:]) <= _CUTOUT:
         raise UserError(
-            f"data.augment: 'fedntd' cuts {_CUTOUT}x{_CUTOUT} holes, the images here are {shape[1]}x{shape[2]}; "
-            "use 'standard' or 'none'"
+            f"data.augment: 'fedntd' cuts {_CUTOUT}x{_CUTOUT} holes, the images here are "
+            f"{shape[1]}x{shape[2]}; use 'standard' or 'none'"
         )
     return _fedntd

@@ -10,7 +10,8 @@ from remanence.errors import UserError
 def same_length(x: np.ndarray, y: np.ndarray, where: str) -> None:
     if x.ndim < 2 or y.ndim != 1:
         raise UserError(
-            f"{where}: wrong shapes: features {x.shape} must have one row per sample and labels {y.shape} one number"
+            f"{where}: wrong shapes: features {x.shape}, labels {y.shape}; "
+            "one row of features and one label per sample"
         )
     if len(x) != len(y):
         raise UserError(f"{where}: {len(x)} samples but {len(y)} labels")
@@ -29,9 +30,29 @@ def features(x: np.ndarray, where: str) -> np.ndarray:
     if np.isfinite(small).all():
         return small
     wrong = ~np.isfinite(small.reshape(len(small), -1))
+    row = wrong.any(1).argmax() + 1
     raise UserError(
-        f"{where}: {wrong.sum()} NaN, infinite or missing feature values, the first in row {wrong.any(1).argmax() + 1}"
+        f"{where}: {wrong.sum()} feature values are NaN, infinite or missing, the first in row {row}"
     )
+
+
+def owners(group: np.ndarray, samples: int, where: str) -> np.ndarray:
+    """One group per sample; text becomes numbers where it can, so that machine 10 follows machine 9."""
+    if group.shape != (samples,):
+        raise UserError(f"{where}: {samples} samples but groups of shape {group.shape}")
+    if group.dtype.kind not in "biufUS":
+        raise UserError(f"{where}: groups of type {group.dtype} are not allowed: whole numbers or text")
+    text = group.dtype.kind in "US"
+    group = np.char.strip(group.astype(str)) if text else group
+    missing = group == "" if text else ~np.isfinite(group)
+    if missing.any():
+        raise UserError(
+            f"{where}: {missing.sum()} samples name no group, the first in row {missing.argmax() + 1}"
+        )
+    try:
+        return group.astype(np.int64) if text else group
+    except (ValueError, OverflowError):
+        return group
 
 
 def class_numbers(
@@ -79,9 +100,7 @@ def _whole(y: np.ndarray, where: str) -> np.ndarray:
     return y.astype(np.int64)
 
 
-def _class_count(
-    numbers: Sequence[np.ndarray], classes: int | None, names: Sequence[str], where: str
-) -> int:
+def _class_count(numbers: Sequence[np.ndarray], classes: int | None, names: Sequence[str], where: str) -> int:
     if classes or names:
         return classes or len(names)
     count = int(max(y.max() for y in numbers)) + 1

@@ -20,7 +20,9 @@ _FILES = {
 def read_idx(path: Path) -> np.ndarray:
     data = read_bytes(path, "IDX")
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _TYPES or not data[3]:
-        raise UserError(f"{path}: broken or not an IDX file (its first four bytes are {data[:4].hex(' ') or 'missing'})")
+        raise UserError(
+            f"{path}: broken or not an IDX file (its first four bytes are {data[:4].hex(' ') or 'missing'})"
+        )
     kind, start = np.dtype(_TYPES[data[2]]), 4 + 4 * data[3]
     if len(data) < start:
         raise UserError(f"{path}: truncated: the header of {start} bytes ends after {len(data)}")
@@ -44,7 +46,11 @@ def is_idx_folder(folder: Path) -> bool:
 def _part(folder: Path, part: str) -> Raw:
     images, labels = (_only(folder, part, content) for content in ("images", "labels"))
     x = read_idx(images)
-    return Raw(arranged(x, "grey" if x.ndim == 3 else "auto", str(images)), read_idx(labels), f"{folder} ({images.name}, {labels.name})")
+    return Raw(
+        arranged(x, "grey" if x.ndim == 3 else "auto", str(images)),
+        read_idx(labels),
+        f"{folder} ({images.name}, {labels.name})",
+    )
 
 
 def _only(folder: Path, part: str, content: str) -> Path:
@@ -54,7 +60,9 @@ def _only(folder: Path, part: str, content: str) -> Path:
         raise UserError(f"{folder}: no file {' or '.join(patterns)}[.gz] of the four IDX files")
     stems = {path.name.removesuffix(".gz") for path in found}
     if len(stems) > 1:
-        raise UserError(f"{folder}: {len(stems)} files could be the {part} {content}: {', '.join(sorted(stems))}")
+        raise UserError(
+            f"{folder}: {len(stems)} files could be the {part} {content}: {', '.join(sorted(stems))}"
+        )
     return found[0]
 
 

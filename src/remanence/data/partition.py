@@ -10,7 +10,7 @@ from remanence.errors import UserError
 
 @dataclass(frozen=True)
 class Partition:
-    """Positions in the training set, one ascending int64 array per device; a position appears at most once."""
+    """Positions in the training set: one ascending int64 array per device, none in two of them."""
 
     indices: list[np.ndarray]
     notes: list[str] = field(default_factory=list)  # what the user should know: repairs, samples left out

@@ -1,7 +1,7 @@
 """Class-wise Dirichlet split: each class is shared out by its own random proportions; sizes differ widely.
 
-A device that already holds an even share (samples / devices) takes nothing more, and everything is drawn again
-until the smallest device is large enough. Only class counts are drawn; the samples are dealt once at the end.
+A device that already holds an even share (samples / devices) takes nothing more, and everything is drawn
+again until the smallest device is large enough. Only counts are drawn; the samples are dealt at the end.
 """
 
 import numpy as np
@@ -19,9 +19,9 @@ _BATCH = 64  # draws made side by side once the first few have failed
 class Dirichlet:
     """Small `alpha`: few classes per device and very uneven sizes. Large `alpha`: towards i.i.d."""
 
-    alpha: float = Field(0.1, gt=0, le=1e6)
-    smallest: int = Field(10, ge=0)  # samples that every device must reach
-    redraws: int = Field(1000, ge=1)  # after so many draws the best one is repaired
+    alpha: float = Field(default=0.1, gt=0, le=1e6)
+    smallest: int = Field(default=10, ge=0)  # samples that every device must reach
+    redraws: int = Field(default=1000, ge=1)  # after so many draws the best one is repaired
 
     def split(
         self,

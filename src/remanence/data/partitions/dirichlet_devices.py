@@ -1,4 +1,4 @@
-"""Device-wise Dirichlet split: each device has its own class proportions and all devices are equally large."""
+"""Device-wise Dirichlet split: each device has its own class proportions, all are equally large."""
 
 from bisect import bisect_right
 
@@ -12,9 +12,9 @@ from remanence.registry import options, partitions
 @partitions.register("dirichlet-devices")
 @options
 class DirichletDevices:
-    """Small `alpha`: one or two classes lead on each device. Classes that run out are replaced by what is left."""
+    """Small `alpha`: one or two classes lead on each device. What runs out is replaced by what is left."""
 
-    alpha: float = Field(0.1, gt=0, le=1e6)
+    alpha: float = Field(default=0.1, gt=0, le=1e6)
 
     def split(
         self,
@@ -34,10 +34,10 @@ class DirichletDevices:
 
 
 def draw_counts(share: np.ndarray, left: np.ndarray, each: int, generator: np.random.Generator) -> np.ndarray:
-    """Sample by sample: a random device with room draws one of the classes that are left: (classes, devices)."""
+    """Sample by sample, a random device with room draws one of the classes left: (classes, devices)."""
     turns = random_turns(len(share), each, generator)
     chances = generator.random(len(turns))
-    counts = np.zeros(share.shape, dtype=np.int64).tolist()
+    counts = [[0] * len(left) for _ in share]
     remaining = left.tolist()
     table = cumulative(share, left > 0)
     # Plain lists: at one step per sample, array scalars would take ten times as long.

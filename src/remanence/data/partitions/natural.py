@@ -10,7 +10,7 @@ from remanence.registry import options, partitions
 @partitions.register("natural")
 @options
 class Natural:
-    """Whole groups per device: as many groups as devices, or more, dealt so that their numbers differ by at most one.
+    """Whole groups per device; with more groups than devices they are dealt evenly, in random order.
 
     With one group per device, device i is the i-th group in ascending order.
     """

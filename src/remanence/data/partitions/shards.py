@@ -1,4 +1,4 @@
-"""Shards of one class each, dealt at random: every device holds a fixed number of shards, so of classes at most."""
+"""Shards of one class each, dealt at random, the same number to every device."""
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +13,7 @@ from remanence.registry import options, partitions
 class Shards:
     """`per_device` shards each; a device may get the same class twice."""
 
-    per_device: int = Field(2, ge=1)
+    per_device: int = Field(default=2, ge=1)
 
     def split(
         self,
@@ -36,8 +36,8 @@ class Shards:
         shards, classes = self.per_device * devices, len(sizes)
         if shards % classes:
             raise UserError(
-                f"devices.per_device: {devices} devices x {self.per_device} shards = {shards} shards cannot be "
-                f"shared evenly by {classes} classes; choose a product that {classes} divides"
+                f"devices.per_device: {devices} devices x {self.per_device} = {shards} shards cannot be cut "
+                f"evenly from {classes} classes; choose a product that {classes} divides"
             )
         each, rarest = shards // classes, int(sizes.argmin())
         if sizes[rarest] < each:
@@ -49,7 +49,7 @@ class Shards:
 
 
 def shard_numbers(samples: int, shards: int) -> np.ndarray:
-    """The shard of each sample of a class in file order: equal runs, then one more each for the first shards."""
+    """The shard of each sample of a class in file order: equal runs, then one more for the first shards."""
     run = samples // shards
     return np.concatenate([np.repeat(np.arange(shards), run), np.arange(samples - run * shards)])
 

@@ -1,0 +1,172 @@
+"""A federation: the server's state, the devices' states, and the rounds that change them."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from remanence.core.collect import Collector
+from remanence.core.context import Context
+from remanence.core.message import Message
+from remanence.core.parts import Merge, Optimise, Select
+from remanence.core.rng import key, numpy_generator
+from remanence.core.state import State
+from remanence.engine.choose import choose_engine
+from remanence.engine.local import Engine
+from remanence.engine.options import EngineOptions
+from remanence.engine.worker import Job, Reply, Task
+from remanence.measure.record import Measure, Recorder
+from remanence.runs.devices import DeviceStates
+
+Event = dict[str, Any]
+Schedule = Callable[[int], Sequence[int]]  # round -> the devices that take part
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that defines a run."""
+
+    task: Task
+    rounds: int
+    per_round: int
+    select: Select
+    merge: Merge
+    optimise: Optimise
+    engine: EngineOptions
+    measure: Measure
+    sampling_seed: int = 0
+    schedule: Schedule | None = None  # given by the user instead of `select`
+    notes: list[str] = field(default_factory=list)  # lines for people: repairs, empty devices
+
+
+class Federation:
+    def __init__(self, plan: Plan, states: DeviceStates | None = None) -> None:
+        self.plan, self.method = plan, plan.task.method
+        self.states = DeviceStates() if states is None else states
+        self.net = plan.task.network()
+        self.recorder = Recorder(plan.measure, plan.rounds, plan.task.fleet, plan.task.test)
+        self.round = 0
+        self.w = self.net.copy()
+        self.srv: State = self.method.open_server(self.net, self.context(0))
+        self.optimiser: State = plan.optimise.open(self.w[: self.net.size])
+        self.engine: Engine | None = None
+        self.engine_line = ""
+
+    def __enter__(self) -> "Federation":
+        self.engine, self.engine_line = choose_engine(self.plan.task, self.plan.engine, self.plan.per_round)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.engine is not None:
+            self.engine.close()
+
+    def context(self, round: int) -> Context:
+        base = self.plan.task.context
+        return replace(base, round=round, lr=base.train.rate(max(1, round)), net=self.net)
+
+    def play(self) -> Iterator[Event]:
+        """The rounds that are left, one event each."""
+        while self.round < self.plan.rounds:
+            yield self.play_round()
+
+    def play_round(self) -> Event:
+        ctx = self.context(self.round + 1)
+        chosen = self.choose(ctx.round)
+        messages = {device: self.method.down(self.w, device, self.srv, ctx) for device in chosen}
+        collector = self._collector(chosen, ctx)
+        replies = self._carry(messages, collector, ctx)
+        merged = collector.finish()
+        if merged:
+            self._step(merged, ctx)
+        for device in collector.counted:
+            self.states.put(device, replies[device].dev, ctx.round)
+        self.round = ctx.round
+        return self._event(ctx, chosen, messages, collector, replies)
+
+    def choose(self, round: int) -> list[int]:
+        if self.plan.schedule is not None:
+            return sorted(self.plan.schedule(round))
+        everyone = range(len(self.plan.task.fleet.sizes))
+        return self.plan.select.choose(everyone, self.plan.per_round, self._draw("select", round))
+
+    def _draw(self, purpose: str, round: int) -> Any:
+        return numpy_generator(self.plan.sampling_seed, purpose, round)
+
+    def _collector(self, chosen: Sequence[int], ctx: Context) -> Collector:
+        options = self.plan.engine
+        quorum = math.ceil(options.quorum * len(chosen))
+        # Who answers first is drawn, not measured, so that a quorum gives the same result on any machine.
+        arrivals = self._draw("arrivals", ctx.round).permutation(chosen).tolist() if quorum < len(chosen) else chosen
+        return Collector(self.method, self.plan.merge, self.srv, ctx, arrivals, quorum, options.largest_upload,
+                         self.net.integers)
+
+    def _carry(self, messages: dict[int, Message], collector: Collector, ctx: Context) -> dict[int, Reply]:
+        """Let the devices train; hand every answer to the collector as it comes."""
+        assert self.engine is not None, "a federation is used as a context manager"
+        lost = {device for device in messages if self._is_lost(device, ctx.round)}
+        for device in sorted(lost):
+            collector.take(device, None, "lost on the way")
+        own = self.recorder.measures_devices(ctx.round)
+        jobs = [Job(device, message, self.states.get(device), own)
+                for device, message in messages.items() if device not in lost]
+        replies, deadline = {}, self.plan.engine.deadline
+        started = time.monotonic()
+        for reply in self.engine.run(ctx, jobs):
+            if deadline and time.monotonic() - started > deadline:
+                break
+            replies[reply.device] = replace(reply, upload=None)
+            collector.take(reply.device, reply.upload, reply.reason)
+        return replies
+
+    def _is_lost(self, device: int, round: int) -> bool:
+        share = self.plan.engine.lost
+        return bool(share) and key(self.plan.sampling_seed, "lost", round, device) < share * 2**63
+
+    def _step(self, merged: dict[str, Any], ctx: Context) -> None:
+        target = self.method.step(self.w, merged, self.srv, ctx)
+        size, integers = self.net.size, self.net.integers
+        stepped = self.plan.optimise.step(self.w[:size], target[:size], self.optimiser)
+        if stepped.data_ptr() != target.data_ptr():
+            target = torch.cat([stepped, target[size:]])
+        if integers.stop > integers.start:
+            target[integers] = merged["counters"]
+        self.w = target
+
+    def _event(self, ctx: Context, chosen: Sequence[int], messages: dict[int, Message], collector: Collector,
+               replies: dict[int, Reply]) -> Event:
+        counted = collector.counted
+        steps = sum(replies[device].steps for device in counted)
+        loss = sum(replies[device].loss * replies[device].steps for device in counted) / steps if steps else None
+        event = {
+            "event": "round", "round": ctx.round, "lr": ctx.lr, "selected": list(chosen), "counted": counted,
+            "refused": {str(device): reason for device, reason in sorted(collector.refused.items())},
+            "loss": loss, "largest_weight": collector.largest_weight,
+            "bytes_down": sum(message.size() for message in messages.values()), "bytes_up": collector.bytes,
+        }
+        if self.recorder.measures(ctx.round):
+            assert self.engine is not None
+            event |= self.recorder.server(self.w, self.engine)
+        own = {device: replies[device].correct for device in counted}
+        return event | self.recorder.devices(own)
+
+    def model(self) -> Any:
+        """A plain module with the present weights."""
+        net = self.plan.task.network()
+        net.load(self.w)
+        return net.module
+
+    def tree(self) -> State:
+        """All that a checkpoint must hold."""
+        return {"round": self.round, "w": self.w, "srv": self.srv, "optimise": self.optimiser,
+                "devices": self.states.checkpoint()}
+
+    def restore(self, tree: State) -> None:
+        self.round, self.w, self.srv, self.optimiser = tree["round"], tree["w"], tree["srv"], tree["optimise"]
+        self.states.restore(tree["devices"])
+
+    def weights(self) -> Tensor:
+        return self.w

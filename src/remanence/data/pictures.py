@@ -1,0 +1,107 @@
+"""Folders of pictures, one folder per class, through Pillow (the extra `images`)."""
+
+import importlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remanence.data.assemble import Raw
+from remanence.data.files import first_line
+from remanence.errors import UserError, suggestion
+
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm"}
+_TEST_FOLDERS = ("test", "val", "valid", "validation")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What every picture is turned into; without a size they must all be equally large."""
+
+    channels: int = 3
+    size: int | None = None
+
+
+def is_picture_folder(folder: Path) -> bool:
+    return any(_pictures(inner) for inner in class_folders(folder) + class_folders(folder / "train"))
+
+
+def picture_parts(folder: Path, form: Form) -> tuple[tuple[Raw, Raw] | Raw, tuple[str, ...]]:
+    """Both parts, or the whole if `folder` has no `train` in it; and the class names, alphabetically."""
+    train = folder / "train"
+    first = train if train.is_dir() else folder
+    names = tuple(inner.name for inner in class_folders(first))
+    if not train.is_dir():
+        return _part(folder, names, form), names
+    test = next((folder / name for name in _TEST_FOLDERS if (folder / name).is_dir()), None)
+    if test is None:
+        raise UserError(f"{folder}: has a folder 'train' but none of {', '.join(_TEST_FOLDERS)}")
+    return (_part(train, names, form), _part(test, names, form)), names
+
+
+def class_folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
+
+
+def stacked(images: Sequence[np.ndarray], names: Sequence[str], where: str) -> np.ndarray:
+    """Equal images (height, width[, channels]) as one array with the channels second."""
+    for image, name in zip(images, names, strict=True):
+        if image.shape != images[0].shape:
+            raise UserError(
+                f"{where}: pictures differ in size: {names[0]} is {_size(images[0])}, {name} is "
+                f"{_size(image)}; give data.size"
+            )
+    x = np.stack(images)
+    return x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
+
+
+def _part(folder: Path, names: Sequence[str], form: Form) -> Raw:
+    for inner in class_folders(folder):
+        if inner.name not in names:
+            raise UserError(f"{inner}: not a class of the training part; {suggestion(inner.name, names)}")
+    files = [(path, number) for number, name in enumerate(names) for path in _pictures(folder / name)]
+    if not files:
+        raise UserError(f"{folder}: no pictures in class folders ({folder.name}/<class>/*.png, .jpg, ...)")
+    pillow = _pillow(folder)
+    # Decoding releases the interpreter lock.
+    with ThreadPoolExecutor() as pool:
+        images = list(pool.map(lambda file: _decoded(pillow, file[0], form), files))
+    x = stacked(images, [path.name for path, _ in files], str(folder))
+    return Raw(x, np.array([number for _, number in files], dtype=np.int64), str(folder))
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+
+
+def _pillow(folder: Path) -> Any:
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError:
+        raise UserError(
+            f"{folder}: reading pictures needs the extra 'images': pip install 'remanence[images]'"
+        ) from None
+
+
+def _decoded(pillow: Any, path: Path, form: Form) -> np.ndarray:
+    try:
+        with pillow.open(path) as image:
+            if image.mode.startswith(("I", "F")):
+                raise UserError(
+                    f"{path}: has more than 8 bits per channel, convert it to 8 bits or use an npz file"
+                )
+            image = image.convert("RGB" if form.channels == 3 else "L")
+            if form.size:
+                image = image.resize((form.size, form.size), pillow.Resampling.BILINEAR)
+            return np.asarray(image)
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
+        raise UserError(f"{path}: broken or not a picture ({first_line(error)})") from None
+
+
+def _size(image: np.ndarray) -> str:
+    return f"{image.shape[1]}x{image.shape[0]}"

@@ -1,0 +1,109 @@
+"""What is measured in a round, and what a whole run comes to."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from remanence.data.samples import Samples
+from remanence.measure.accuracy import device_accuracies, per_class, per_task
+from remanence.measure.forgetting import forgetting
+from remanence.measure.participation import gini, participation_counts
+from remanence.registry import options
+
+
+@options
+class Measure:
+    """The `[measure]` table."""
+
+    every: int = Field(1, ge=1, description="rounds between tests of the global model; the last is always tested")
+    devices: int = Field(0, ge=0, description="rounds between tests of the devices' own models; 0 = only the last")
+
+
+class Tester(Protocol):
+    def measure(self, w: Tensor) -> tuple[Tensor, float]: ...
+
+
+class Counts(Protocol):
+    def counts(self, device: int) -> np.ndarray: ...
+
+
+class Recorder:
+    def __init__(self, measure: Measure, rounds: int, fleet: Counts, test: Samples | None) -> None:
+        self.measure, self.rounds, self.fleet, self.test = measure, rounds, fleet, test
+
+    def measures(self, round: int) -> bool:
+        return self.test is not None and (round % self.measure.every == 0 or round == self.rounds)
+
+    def measures_devices(self, round: int) -> bool:
+        every = self.measure.devices
+        return self.test is not None and (round == self.rounds or bool(every and round % every == 0))
+
+    def server(self, w: Tensor, tester: Tester) -> dict[str, Any]:
+        """The global model on the common test set."""
+        assert self.test is not None
+        if not bool(w.isfinite().all()):
+            chance = 1 / self.test.classes
+            return {"diverged": True, "accuracy": chance, "test_loss": None, "per_class": [chance] * self.test.classes,
+                    "per_task": [chance]}
+        correct, loss = tester.measure(w)
+        samples = len(self.test)
+        return {"accuracy": int(correct.sum()) / samples, "test_loss": loss / samples,
+                "per_class": per_class(correct, self.test.counts),
+                "per_task": per_task(correct, self.test.counts, [range(self.test.classes)])}
+
+    def devices(self, own: Mapping[int, Tensor | None]) -> dict[str, Any]:
+        """The counted devices' own models, before they were merged: three means over devices."""
+        if self.test is None:
+            return {}
+        rows = [device_accuracies(per_class(correct, self.test.counts), _shares(self.fleet.counts(device)))
+                for device, correct in own.items() if correct is not None]
+        if not rows:
+            return {}
+        table = np.array(rows)
+        names = ("client_acc_global", "client_acc_local", "client_acc_out")
+        return dict(zip(names, table.mean(0).tolist(), strict=True)) | {
+            "client_acc_global_std": float(table[:, 0].std(ddof=1)) if len(rows) > 1 else 0.0}
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    shares: np.ndarray = counts / counts.sum()
+    return shares
+
+
+def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any]:
+    """The run in a dozen numbers, from its events alone."""
+    tested = [event for event in history if "accuracy" in event]
+    as_printed, clamped = forgetting([event["per_class"] for event in tested])
+    accuracies = [event["accuracy"] for event in tested]
+    participation = participation_counts((event["counted"] for event in history), devices)
+    return {
+        "rounds": len(history),
+        "accuracy": accuracies[-1] if tested else None,
+        "accuracy_best": max(accuracies, default=None),
+        "accuracy_last10": float(np.mean(accuracies[-10:])) if tested else None,
+        "forgetting": as_printed,
+        "forgetting_clamped": clamped,
+        "per_class": tested[-1]["per_class"] if tested else None,
+        "per_task": tested[-1]["per_task"] if tested else None,
+        **{name: _last(history, name) for name in ("client_acc_global", "client_acc_local", "client_acc_out")},
+        "bytes_up": sum(event["bytes_up"] for event in history),
+        "bytes_down": sum(event["bytes_down"] for event in history),
+        "participation": {"least": int(participation.min()), "most": int(participation.max()),
+                          "gini": gini(participation)} if history else None,
+        "refused": sum(len(event["refused"]) for event in history),
+        "diverged": any(event.get("diverged") for event in history),
+    }
+
+
+def _last(history: Sequence[Mapping[str, Any]], name: str) -> Any:
+    return next((event[name] for event in reversed(history) if name in event), None)
+
+
+def digest(w: Tensor) -> str:
+    """SHA-256 of the weights' bytes."""
+    return hashlib.sha256(w.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()

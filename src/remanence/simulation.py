@@ -1,0 +1,212 @@
+"""`remanence.simulate`: a run small enough to check by hand, with the user's own model and tensors."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from remanence.core.batches import BatchRule
+from remanence.core.context import Context
+from remanence.core.federation import Event, Federation, Plan, Schedule
+from remanence.core.method import Method
+from remanence.core.optimiser import Training
+from remanence.core.parts import DEFAULTS, KINDS
+from remanence.core.state import State
+from remanence.data.fleet import TensorFleet, as_inputs, checked
+from remanence.data.samples import Samples
+from remanence.engine.memory import one_thread
+from remanence.engine.options import EngineOptions
+from remanence.engine.worker import Task
+from remanence.errors import UserError
+from remanence.measure.record import Measure, summary
+from remanence.registry import build, methods, option_fields, parts
+
+PartChoice = str | Mapping[str, Any] | tuple[str, Mapping[str, Any]] | Any  # a name, a name with options, or the part
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a run left behind."""
+
+    weights: Tensor
+    model: nn.Module
+    server_state: State
+    device_state: "DeviceStateView"
+    history: list[Event]
+    summary: dict[str, Any]
+    engine: str  # which engine carried the devices, and why
+
+
+def simulate(method: str | Method = "fedavg", options: Mapping[str, Any] | None = None, *, model: nn.Module,
+             devices: Sequence[tuple[Any, Any]], test: tuple[Any, Any] | None = None, public: Any = None,
+             rounds: int = 1, epochs: int = 1, lr: float = 0.1, momentum: float = 0.0, weight_decay: float = 0.0,
+             lr_decay: float = 1.0, optimiser: str = "sgd", clip: float = 0.0, batches: BatchRule = "full",
+             participation: Sequence[Sequence[int]] | float | None = None, select: PartChoice = "uniform",
+             merge: PartChoice = "mean", optimise: PartChoice = "none", privacy: PartChoice = "none",
+             topology: PartChoice = "flat", seed: int = 0, engine: Mapping[str, Any] | None = None,
+             measure: Mapping[str, Any] | None = None) -> Simulation:
+    """Train `model` across `devices`, each a pair (x, y), and return weights, states and the history of rounds.
+
+    `batches` is "full", a size, or a function (device, round, epoch) -> list of index tensors, all counted from
+    round 1 and epoch 1 (devices from 0). `participation` is one list of devices per round, a number of devices, a
+    share of them below 1.0, or None for all. Parts are names, {"name": ..., option: ...}, or instances.
+    """
+    train = build(Training, {"epochs": epochs, "batch": batches if isinstance(batches, int) else "full", "lr": lr,
+                             "lr_decay": lr_decay, "optimiser": optimiser, "momentum": momentum,
+                             "weight_decay": weight_decay, "clip": clip}, "simulate")
+    chosen, extra = resolve_method(method, options or {}, {"optimise": optimise})
+    pieces = {kind: resolve_part(kind, choice) for kind, choice in
+              {"select": select, "merge": merge, "privacy": privacy, "topology": topology, **extra}.items()}
+    chosen.check(train)
+    classes = _classes(model, devices)
+    fleet = _fleet(devices, classes)
+    per_round, schedule = _participation(participation, len(devices), _count(rounds, "rounds"))
+    engine_options = build(EngineOptions, engine or {}, "engine")
+    task = Task(method=chosen, module=copy.deepcopy(model), fleet=fleet, batches=batches, privacy=pieces["privacy"],
+                context=_context(train, rounds, len(devices), classes, seed, public, chosen),
+                test=None if test is None else checked(*test, classes, "test"),
+                bfloat16=engine_options.precision == "bfloat16")
+    plan = Plan(task, rounds, per_round, pieces["select"], pieces["merge"], pieces["optimise"], engine_options,
+                build(Measure, measure or {}, "measure"), seed, schedule)
+    return _play(plan)
+
+
+def _play(plan: Plan) -> Simulation:
+    with one_thread(), Federation(plan) as federation:
+        history = list(federation.play())
+        return Simulation(federation.w, federation.model(), server_state(federation), DeviceStateView(federation),
+                          history, summary(history, len(plan.task.fleet.sizes)), federation.engine_line)
+
+
+def server_state(federation: Federation) -> State:
+    return federation.srv | ({"optimise": federation.optimiser} if federation.optimiser else {})
+
+
+class DeviceStateView(Mapping[int, State]):
+    """What each device keeps; for one that has not taken part yet, what it would start with."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+
+    def __len__(self) -> int:
+        return len(self._federation.plan.task.fleet.sizes)
+
+    def __iter__(self) -> Any:
+        return iter(range(len(self)))
+
+    def __getitem__(self, device: int) -> State:
+        if device not in range(len(self)):
+            raise KeyError(device)
+        kept, task = self._federation.states.get(device), self._federation.plan.task
+        if kept is not None:
+            return kept
+        context = self._federation.context(1)
+        return task.method.open_device(task.network(), task.fleet.samples(device), context)
+
+
+def resolve_method(method: str | Method, options: Mapping[str, Any],
+                   choices: Mapping[str, PartChoice]) -> tuple[Method, dict[str, PartChoice]]:
+    """The method, and the parts that its name stands for: FedAdam is FedAvg with a server optimiser."""
+    if isinstance(method, Method):
+        if options:
+            raise UserError("options: must be empty when method is an object that has its own")
+        return method, dict(choices)
+    combination = methods.combinations.get(method) if method in methods.names() else None
+    if combination is None:
+        chosen: Method = methods.create(method, options, "method")
+        return chosen, dict(choices)
+    base = methods.get(combination.uses["method"])
+    own = {name: value for name, value in options.items() if name in option_fields(base)}
+    rest = {name: value for name, value in options.items() if name not in own}
+    resolved: dict[str, PartChoice] = dict(choices)
+    for kind, name in combination.uses.items():
+        if kind == "method":
+            continue
+        if choices.get(kind, DEFAULTS[kind]) != DEFAULTS[kind]:
+            raise UserError(f"{kind}: {choices[kind]!r} is not allowed with method '{method}', which is {kind} '{name}'")
+        resolved[kind] = {"name": name, **rest}
+    return build(base, own, "method"), resolved
+
+
+def resolve_part(kind: str, choice: PartChoice) -> Any:
+    if isinstance(choice, KINDS[kind]):
+        return choice
+    if isinstance(choice, tuple) and len(choice) == 2:
+        choice = {"name": choice[0], **choice[1]}
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    if not isinstance(choice, Mapping) or not isinstance(choice.get("name"), str):
+        raise UserError(f"{kind}: {choice!r} is not a name, a name with options, or a {kind} part")
+    return parts[kind].create(choice["name"], {k: v for k, v in choice.items() if k != "name"}, kind)
+
+
+def _context(train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any,
+             method: Method) -> Context:
+    if method.public_data and public is None:
+        raise UserError(f"public: {method.name} needs unlabelled samples at the server; give public=x")
+    shared = None if public is None else _unlabelled(as_inputs(public, "public"), classes)
+    return Context(round=0, rounds=rounds, lr=train.lr, train=train, devices=devices, classes=classes, seed=seed,
+                   public=shared)
+
+
+def _unlabelled(x: Tensor, classes: int) -> Samples:
+    return Samples(x, torch.full((len(x),), -1), classes)
+
+
+def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
+    """The width of the model's answer, seen on one sample."""
+    if not len(devices):
+        raise UserError("devices: at least one is needed")
+    first = next((x for x, y in devices if len(y)), None)
+    if first is None:
+        raise UserError("devices: none of them has a sample")
+    probe = copy.deepcopy(model).eval()
+    try:
+        with torch.no_grad():
+            answer = probe(as_inputs(first[:1], "devices"))
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"model: it does not take inputs of shape {tuple(first[:1].shape)}: {reason}") from None
+    if not isinstance(answer, Tensor) or answer.dim() != 2:
+        raise UserError("model: its answer must be a matrix, samples by classes")
+    return int(answer.shape[1])
+
+
+def _fleet(devices: Sequence[tuple[Any, Any]], classes: int) -> TensorFleet:
+    if not isinstance(devices, (list, tuple)):
+        return TensorFleet(devices, classes)
+    for number, (x, y) in enumerate(devices):
+        checked(x, y, classes, f"device {number}")
+    return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes)
+
+
+def _count(value: Any, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UserError(f"{name}: {value!r} is not allowed: must be a whole number, 1 or more")
+    return value
+
+
+def _participation(value: Any, devices: int, rounds: int) -> tuple[int, Schedule | None]:
+    if value is None:
+        return devices, lambda round: range(devices)
+    if isinstance(value, float) and 0 < value < 1:
+        value = max(1, round(value * devices))
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        if not 1 <= value <= devices:
+            raise UserError(f"participation: {value} devices per round is not allowed: there are {devices}")
+        return int(value), None
+    if not isinstance(value, Sequence):
+        raise UserError(f"participation: {value!r} is not allowed: lists of devices, a number, a share, or None")
+    table = [list(row) for row in value]
+    if len(table) < rounds:
+        raise UserError(f"participation: {len(table)} lists for {rounds} rounds")
+    wrong = next((d for row in table for d in row if d not in range(devices)), None)
+    if wrong is not None:
+        raise UserError(f"participation: there is no device {wrong!r}; devices are 0..{devices - 1}")
+    if any(len(set(row)) != len(row) for row in table):
+        raise UserError("participation: a device is named twice in one round")
+    return max(1, max(map(len, table), default=1)), lambda round: table[round - 1]
