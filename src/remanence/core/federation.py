@@ -55,6 +55,8 @@ class Federation:
         self.optimiser: State = plan.optimise.open(self.w[: self.net.size])
         self.engine: Engine | None = None
         self.engine_line = ""
+        self.last_down: Message | None = None  # examples of what is sent, for the storage account
+        self.last_up = 0
 
     def __enter__(self) -> "Federation":
         self.engine, self.engine_line = choose_engine(self.plan.task, self.plan.engine, self.plan.per_round)
@@ -85,6 +87,8 @@ class Federation:
         for device in collector.counted:
             self.states.put(device, replies[device].dev, ctx.round)
         self.round = ctx.round
+        self.last_down = next(iter(messages.values()), self.last_down)
+        self.last_up = collector.like.size() if collector.like is not None else self.last_up
         return self._event(ctx, chosen, messages, collector, replies)
 
     def choose(self, round: int) -> list[int]:

@@ -22,7 +22,5 @@ class Digits:
             origin=f"scikit-learn {sklearn.__version__}: load_digits",
             classes=10,
             class_names=tuple("0123456789"),
-            mean=(0.3053,),
-            std=(0.3761,),
         )
         return assemble_whole(Raw(x, labels.astype(np.int64), "scikit-learn digits"), 0.2, about)

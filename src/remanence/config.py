@@ -1,0 +1,290 @@
+"""The experiment file: one schema, every key with a default, errors that name the key, the value and what is allowed."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from remanence.core.optimiser import Training
+from remanence.core.parts import DEFAULTS
+from remanence.engine.options import EngineOptions
+from remanence.errors import UserError, suggestion
+from remanence.measure.record import Measure
+from remanence.registry import Registry, build, datasets, methods, models, option_fields, options, partitions
+
+Tree = dict[str, Any]
+
+
+@options
+class General:
+    """Keys outside every table."""
+
+    name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
+    label: str = Field("", max_length=60, description="what a comparison calls this run; empty = the method's name")
+    seed: int = Field(1, ge=0, lt=2**53)
+    rounds: int = Field(50, ge=1, le=10**7)
+
+
+@options
+class Seeds:
+    """One for each kind of chance; whatever is not given is `seed`."""
+
+    partition: int | None = Field(None, ge=0, lt=2**53)
+    sampling: int | None = Field(None, ge=0, lt=2**53)
+    init: int | None = Field(None, ge=0, lt=2**53)
+    data: int | None = Field(None, ge=0, lt=2**53)
+
+
+@options
+class DataTable:
+    """What exists. Further keys belong to the dataset: `remanence show NAME`."""
+
+    name: str = Field("", description="a dataset's name; with path alone, the kind of file decides")
+    path: str = Field("", description="a file or folder of yours")
+    public: int = Field(0, ge=0, description="training samples moved to the server without labels, before the partition")
+    augment: str = Field("none", description="none, standard or fedntd")
+
+
+@options
+class DevicesTable:
+    """Who holds what. Further keys belong to the partition: `remanence show dirichlet`."""
+
+    count: int = Field(100, ge=1, le=10**7)
+    per_round: int = Field(10, ge=1)
+    partition: str = "dirichlet"
+    sites: int = Field(1, ge=1, description="factories; devices are dealt to them in blocks")
+    skew: Literal["devices", "sites"] = Field("devices", description="sites: factories differ, their devices are alike")
+
+
+@options
+class StreamTable:
+    """When devices see their data."""
+
+    kind: Literal["static"] = "static"
+
+
+@options
+class CheckpointTable:
+    every: int = Field(10, ge=1, description="rounds")
+    seconds: float = Field(1.0, ge=0, description="least time between two checkpoints")
+
+
+FIXED: dict[str, type[Any]] = {"seeds": Seeds, "train": Training, "engine": EngineOptions, "measure": Measure,
+                               "stream": StreamTable, "checkpoint": CheckpointTable}
+NAMED = ("data", "devices", "model", "method", *DEFAULTS)
+VOLATILE = (("engine", "workers"), ("checkpoint", "every"), ("checkpoint", "seconds"))  # change no number
+
+
+@dataclass(frozen=True)
+class Experiment:
+    general: General
+    seeds: Seeds
+    data: DataTable
+    source: Tree  # the dataset's own options
+    devices: DevicesTable
+    partition: Any
+    model: Any
+    train: Training
+    method: Any
+    parts: dict[str, Any]
+    engine: EngineOptions
+    measure: Measure
+    stream: StreamTable
+    checkpoint: CheckpointTable
+
+    def seed(self, purpose: str) -> int:
+        value = getattr(self.seeds, purpose)
+        return self.general.seed if value is None else int(value)
+
+    def resolved(self) -> Tree:
+        """The experiment file with every key written out."""
+        tree: Tree = {**_plain(self.general), "seeds": {p: self.seed(p) for p in option_fields(Seeds)},
+                      "data": {**_plain(self.data), **self.source},
+                      "devices": {**_plain(self.devices), **_plain(self.partition)}}
+        named = {"model": self.model, "method": self.method, **self.parts}
+        tree |= {section: {"name": value.name, **_plain(value)} for section, value in named.items()}
+        return tree | {section: _plain(getattr(self, section)) for section in FIXED if section != "seeds"}
+
+    def digest(self) -> str:
+        """Equal for experiments that give the same numbers."""
+        tree = self.resolved()
+        for section, name in VOLATILE:
+            tree[section].pop(name)
+        return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _plain(value: Any) -> Tree:
+    """Options as TOML can hold them: no None, tuples as lists."""
+    pairs = ((name, getattr(value, name)) for name in option_fields(type(value)))
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in pairs if v is not None}
+
+
+def parse(tree: Mapping[str, Any]) -> Experiment:
+    """A checked experiment; a UserError for the first thing that is wrong."""
+    known = [*option_fields(General), *FIXED, *NAMED]
+    for name in tree:
+        if name not in known:
+            raise UserError(f"{name}: there is no such key or table; {suggestion(str(name), known)}")
+    general = build(General, {k: v for k, v in tree.items() if k in option_fields(General)}, "")
+    tables = {section: build(cls, _table(tree, section), section) for section, cls in FIXED.items()}
+    data, source = _divided(tree, "data", DataTable)
+    devices, own = _divided(tree, "devices", DevicesTable)
+    partition = build(partitions.get(devices.partition, "devices.partition"), own, "devices")
+    method, parts = _method(tree)
+    experiment = Experiment(general=general, data=data, source=source, devices=devices, partition=partition,
+                            model=_named(models, tree, "model", "mlp"), method=method, parts=parts, **tables)
+    _check(experiment)
+    return experiment
+
+
+def _table(tree: Mapping[str, Any], section: str) -> Tree:
+    table = tree.get(section, {})
+    if isinstance(table, str) and section in NAMED:
+        return {"name": table}  # method = "fedprox" is short for [method] name = "fedprox"
+    if not isinstance(table, Mapping):
+        raise UserError(f"{section}: {table!r} is not allowed: must be a table, [{section}]")
+    return dict(table)
+
+
+def _divided(tree: Mapping[str, Any], section: str, cls: type[Any]) -> tuple[Any, Tree]:
+    """The section's own keys, and those of what it names."""
+    table = _table(tree, section)
+    fixed = {name: table.pop(name) for name in list(table) if name in option_fields(cls)}
+    return build(cls, fixed, section), table
+
+
+def _named(registry: Registry[Any], tree: Mapping[str, Any], section: str, default: str) -> Any:
+    table = _table(tree, section)
+    name = table.pop("name", default)
+    if not isinstance(name, str):
+        raise UserError(f"{section}.name: {name!r} is not allowed: must be a name")
+    return registry.create(name, table, section)
+
+
+def _method(tree: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    # Imported here because the Python interface, which owns these rules, builds on this module's neighbours.
+    from remanence.simulation import resolve_method, resolve_part
+
+    table = _table(tree, "method")
+    name = table.pop("name", "fedavg")
+    if not isinstance(name, str):
+        raise UserError(f"method.name: {name!r} is not allowed: must be a name")
+    choices = {kind: {"name": default, **_table(tree, kind)} for kind, default in DEFAULTS.items()}
+    for kind, choice in choices.items():
+        if choice == {"name": DEFAULTS[kind]}:
+            choices[kind] = DEFAULTS[kind]  # type: ignore[assignment]
+    method, resolved = resolve_method(name, table, choices)
+    return method, {kind: resolve_part(kind, choice) for kind, choice in resolved.items()}
+
+
+def _check(experiment: Experiment) -> None:
+    devices = experiment.devices
+    if devices.per_round > devices.count:
+        raise UserError(f"devices.per_round: {devices.per_round} is not allowed: there are {devices.count} devices")
+    if devices.sites > devices.count:
+        raise UserError(f"devices.sites: {devices.sites} is not allowed: there are {devices.count} devices")
+    if experiment.data.name:
+        datasets.get(experiment.data.name, "data.name")
+    experiment.method.check(experiment.train)
+    if experiment.method.public_data and not experiment.data.public:
+        raise UserError(f"data.public: 0 is not allowed with {experiment.method.name}, which needs samples at the server")
+
+
+def read(name: str) -> Tree:
+    """The tree of an experiment file, or of a recipe by its name."""
+    path = Path(name)
+    if name in recipes():
+        return _loads(recipes()[name].read_text(), name) | {}
+    if not path.is_file():
+        raise UserError(f"{name}: neither a file nor a recipe; {suggestion(name, recipes())}")
+    try:
+        tree = _loads(path.read_text(encoding="utf-8"), name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{name}: cannot be read ({error})") from None
+    return {"name": _stem(path), **tree}
+
+
+def _loads(text: str, name: str) -> Tree:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{name}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{name}: not valid TOML: nested too deeply") from None
+
+
+def _stem(path: Path) -> str:
+    letters = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in path.stem).strip("-._")
+    return letters[:60] or "experiment"
+
+
+def recipes() -> dict[str, Path]:
+    folder = resources.files("remanence") / "recipes"
+    return {path.name.removesuffix(".toml"): Path(str(path)) for path in sorted(folder.iterdir(), key=lambda p: p.name)
+            if path.name.endswith(".toml")}
+
+
+def apply_settings(tree: Tree, settings: Sequence[str]) -> Tree:
+    """`section.key=value` lines over a tree; values as in TOML, bare words are text."""
+    tree = json.loads(json.dumps(tree, default=str))
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {setting}: must be key=value or section.key=value")
+        _place(tree, key.strip().split("."), _value(text.strip()), setting)
+    return tree
+
+
+def _place(tree: Tree, path: list[str], value: Any, setting: str) -> None:
+    if len(path) > 2:
+        raise UserError(f"--set {setting}: must be key=value or section.key=value")
+    if len(path) == 1:
+        if path[0] == "method" and isinstance(value, str):
+            value = {"name": value}
+        tree[path[0]] = value
+        return
+    table = tree.setdefault(path[0], {})
+    if isinstance(table, str):
+        table = tree[path[0]] = {"name": table}
+    if isinstance(table, list):
+        raise UserError(f"--set {setting}: this experiment compares {len(table)} methods; choose one with --set method=NAME")
+    if not isinstance(table, dict):
+        raise UserError(f"--set {setting}: {path[0]} is not a table")
+    table[path[1]] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+
+
+def variants(tree: Tree) -> list[Tree]:
+    """One tree per `[[method]]` table; most files have just one method."""
+    table = tree.get("method", {})
+    if not isinstance(table, list):
+        return [tree]
+    if not table:
+        raise UserError("method: the list of methods is empty")
+    found = []
+    for entry in table:
+        method = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(method, dict):
+            raise UserError(f"method: {entry!r} is not allowed: must be a [[method]] table")
+        method = dict(method)
+        label = method.pop("label", method.get("name", "fedavg"))
+        found.append({**tree, "method": method, "label": label})
+    labels = [one["label"] for one in found]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise UserError(f"method.label: two methods are called {twice!r}; give them labels of their own")
+    return found
+
+

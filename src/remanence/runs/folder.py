@@ -1,0 +1,171 @@
+"""The run folder: what a run writes, so that it is complete without the process that made it."""
+
+import json
+import os
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from remanence.core import state
+from remanence.core.state import State
+from remanence.errors import RunError, UserError
+
+KEPT = 2  # checkpoints
+
+
+class RunFolder:
+    """experiment.toml, events.jsonl, timing.jsonl, checkpoints/, devices/, evidence.json, result.json, report.html.
+
+    Events hold only what the same experiment gives again, so that the logs of two runs can be compared byte for
+    byte; times are in timing.jsonl.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events, self.timing = path / "events.jsonl", path / "timing.jsonl"
+        self.checkpoints, self.devices = path / "checkpoints", path / "devices"
+
+    @classmethod
+    def create(cls, path: Path, tree: dict[str, Any]) -> "RunFolder":
+        folder = cls(path)
+        try:
+            folder.checkpoints.mkdir(parents=True)
+            _write(path / "experiment.toml", tomli_w.dumps(tree))
+        except OSError as error:
+            raise UserError(f"--runs: {path} cannot be made ({error.strerror})") from None
+        return folder
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def config(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads((self.path / "experiment.toml").read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / 'experiment.toml'}: cannot be read ({error})") from None
+
+    def add_event(self, event: dict[str, Any]) -> None:
+        self._append(self.events, event)
+
+    def add_timing(self, entry: dict[str, Any]) -> None:
+        self._append(self.timing, entry)
+
+    def _append(self, path: Path, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry, separators=(",", ":")) + "\n"
+        try:
+            with open(path, "ab") as file:
+                length = file.tell()
+                try:
+                    file.write(line.encode())
+                    file.flush()
+                except OSError:
+                    os.truncate(path, length)  # half a line would spoil the log
+                    raise
+        except OSError as error:
+            raise RunError(f"{path}: could not be written: {str(error.strerror).lower()}. Nothing before is lost: "
+                           "free some space and go on with --resume") from None
+
+    def save_checkpoint(self, round: int, tree: State) -> None:
+        """The state after `round`, with the length of the logs up to it."""
+        lengths = {path.name: path.stat().st_size if path.exists() else 0 for path in (self.events, self.timing)}
+        for path in (self.events, self.timing):
+            _flush(path)
+        state.save(self.checkpoints / f"round-{round:08d}.safetensors", {"lengths": lengths, **tree})
+        for old in self._checkpoint_files()[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def load_checkpoint(self) -> State | None:
+        """The newest checkpoint, with the logs cut back to it; None if there is none yet."""
+        files = self._checkpoint_files()
+        if not files:
+            return None
+        try:
+            tree: State = state.load(files[-1])
+        except UserError as error:
+            older = f"; remove it to go on from {files[-2].stem}" if len(files) > 1 else ""
+            raise UserError(f"{error}{older}") from None
+        lengths = tree.pop("lengths", None) if isinstance(tree, dict) else None
+        if lengths is None or not {"round", "w", "srv", "optimise", "devices"} <= set(tree):
+            raise UserError(f"{files[-1]}: not a checkpoint of a run")
+        self._cut_logs(lengths)
+        return tree
+
+    def _cut_logs(self, lengths: dict[str, int]) -> None:
+        for path in (self.events, self.timing):
+            present = path.stat().st_size if path.exists() else 0
+            if present < lengths[path.name]:
+                raise UserError(f"{path}: shorter than the checkpoint says; it was cut or replaced")
+            if present:
+                os.truncate(path, lengths[path.name])
+
+    def restart(self) -> None:
+        """Forget what was logged before the first checkpoint."""
+        for path in (self.events, self.timing):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.devices, ignore_errors=True)
+
+    def _checkpoint_files(self) -> list[Path]:
+        return sorted(self.checkpoints.glob("round-*.safetensors"))
+
+    def read_events(self) -> list[dict[str, Any]]:
+        return _read_lines(self.events)
+
+    def read_timing(self) -> list[dict[str, Any]]:
+        return _read_lines(self.timing)
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text())
+            return content
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / name}: cannot be read ({error})") from None
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        try:
+            _write(self.path / name, json.dumps(content, indent=1) + "\n")
+        except OSError as error:
+            raise RunError(f"{self.path / name}: could not be written: {str(error.strerror).lower()}") from None
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except ValueError:
+        raise UserError(f"{path}: damaged") from None
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text)
+    _flush(temporary)
+    os.replace(temporary, path)
+
+
+def _flush(path: Path) -> None:
+    if path.exists():
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
+
+
+def find(parent: Path, name: str, digest: str) -> list[RunFolder]:
+    """Folders of this experiment, oldest first."""
+    numbered = []
+    for path in parent.glob(f"{name}-{digest}*"):
+        rest = path.name.removeprefix(f"{name}-{digest}")
+        if rest == "" or (rest.startswith("-") and rest[1:].isdigit()):
+            numbered.append((int(rest[1:] or 1), path))
+    return [RunFolder(path) for _, path in sorted(numbered) if (path / "experiment.toml").exists()]
+
+
+def fresh(parent: Path, name: str, digest: str) -> Path:
+    """A path for one more run of this experiment."""
+    number = 1
+    while (path := parent / (f"{name}-{digest}" + (f"-{number}" if number > 1 else ""))).exists():
+        number += 1
+    return path
