@@ -1,6 +1,9 @@
 """Public datasets by name, through the `datasets` package (the extra `hub`)."""
 
 import importlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,13 +50,26 @@ def _package(dataset: str) -> Any:
 
 def _fetch(package: Any, wanted: HubName, split: str) -> Any:
     try:
-        return package.load_dataset(wanted.dataset, wanted.config, split=split)
+        with _quiet():
+            return package.load_dataset(wanted.dataset, wanted.config, split=split)
     except Exception as error:  # its network, cache and parsing layers raise dozens of kinds
         raise UserError(
             f"data.dataset: tried the hub and its local cache for '{wanted.dataset}' (split '{split}'), "
             f"failed: {first_line(error)}\nWithout a network, give data.path instead: npz, csv, parquet or "
             "a folder of pictures"
         ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without a network every retry would log two lines."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _label(features: Any, wanted: HubName) -> str:
@@ -75,12 +91,12 @@ def _label(features: Any, wanted: HubName) -> str:
 
 def _part(table: Any, label: str, wanted: HubName, split: str) -> Raw:
     where = f"{wanted.dataset} ({split})"
-    images = [name for name, kind in table.features.items() if type(kind).__name__ == "Image"]
-    x = _images(table[images[0]], where) if images else _numbers(table, (label, wanted.group), where)
     if wanted.group is not None and wanted.group not in table.features:
         raise UserError(
             f"data.group: {where} has no column '{wanted.group}'; {suggestion(wanted.group, table.features)}"
         )
+    images = [name for name, kind in table.features.items() if type(kind).__name__ == "Image"]
+    x = _images(table[images[0]], where) if images else _numbers(table, (label, wanted.group), where)
     group = None if wanted.group is None else np.asarray(table[wanted.group])
     return Raw(x, np.asarray(table[label]), where, group)
 
