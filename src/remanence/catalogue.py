@@ -8,14 +8,28 @@ from rich.table import Table
 
 from remanence.config import read, recipes
 from remanence.errors import UserError, suggestion
-from remanence.registry import Registry, datasets, methods, models, option_default, option_fields, partitions, parts
+from remanence.registry import (
+    Registry,
+    datasets,
+    methods,
+    models,
+    option_default,
+    option_fields,
+    partitions,
+    parts,
+)
 
 Entry = dict[str, Any]
 
 
 def _registries() -> dict[str, list[Registry[Any]]]:
-    return {"methods": [methods], "parts": [*parts.values()], "models": [models], "datasets": [datasets],
-            "partitions": [partitions]}
+    return {
+        "methods": [methods],
+        "parts": [*parts.values()],
+        "models": [models],
+        "datasets": [datasets],
+        "partitions": [partitions],
+    }
 
 
 def entries(kind: str) -> list[Entry]:
@@ -25,8 +39,11 @@ def entries(kind: str) -> list[Entry]:
         return [{"name": name, "kind": "recipe", "summary": _recipe_summary(name)} for name in recipes()]
     if kind not in registries:
         raise UserError(f"list: unknown kind '{kind}'; {suggestion(kind, [*registries, 'recipes'])}")
-    return [{key: entry[key] for key in ("name", "kind", "summary")}
-            for registry in registries[kind] for entry in _described(registry)]
+    return [
+        {key: entry[key] for key in ("name", "kind", "summary")}
+        for registry in registries[kind]
+        for entry in _described(registry)
+    ]
 
 
 def describe(name: str) -> Entry:
@@ -39,8 +56,13 @@ def describe(name: str) -> Entry:
                     return entry
                 known.append(entry["name"])
     if name in recipes():
-        return {"name": name, "kind": "recipe", "summary": _recipe_summary(name), "text": recipes()[name].read_text(),
-                "options": []}
+        return {
+            "name": name,
+            "kind": "recipe",
+            "summary": _recipe_summary(name),
+            "text": recipes()[name].read_text(),
+            "options": [],
+        }
     raise UserError(f"show: nothing is called '{name}'; {_nearest(name, [*known, *recipes()])}")
 
 
@@ -49,17 +71,31 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _described(registry: Registry[Any]) -> list[Entry]:
-    found = []
+    found: list[Entry] = []
     for name in registry.names():
         combination = registry.combinations.get(name)
         if combination is not None:
             uses = ", ".join(f"{section} = {value}" for section, value in combination.uses.items())
-            found.append({"name": name, "kind": registry.kind, "summary": combination.summary,
-                          "text": f"{combination.summary}: {uses}.", "options": []})
+            found.append(
+                {
+                    "name": name,
+                    "kind": registry.kind,
+                    "summary": combination.summary,
+                    "text": f"{combination.summary}: {uses}.",
+                    "options": [],
+                }
+            )
         else:
             cls = registry.get(name)
-            found.append({"name": name, "kind": registry.kind, "summary": _summary(cls), "text": _text(cls),
-                          "options": _options(cls)})
+            found.append(
+                {
+                    "name": name,
+                    "kind": registry.kind,
+                    "summary": _summary(cls),
+                    "text": _text(cls),
+                    "options": _options(cls),
+                }
+            )
     return found
 
 
@@ -74,12 +110,17 @@ def _text(cls: type) -> str:
 
 
 def _options(cls: type) -> list[Entry]:
-    adapter = pydantic.TypeAdapter(cls)
-    schema = adapter.json_schema()
+    schema = pydantic.TypeAdapter[Any](cls).json_schema()
     properties = schema.get("properties", {})
-    return [{"name": name, "default": _readable(option_default(field)), "allowed": _allowed(properties.get(name, {})),
-             "description": properties.get(name, {}).get("description", "")}
-            for name, field in option_fields(cls).items()]
+    return [
+        {
+            "name": name,
+            "default": _readable(option_default(field)),
+            "allowed": _allowed(properties.get(name, {})),
+            "description": properties.get(name, {}).get("description", ""),
+        }
+        for name, field in option_fields(cls).items()
+    ]
 
 
 def _readable(value: Any) -> Any:
@@ -98,8 +139,13 @@ def _allowed(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(filter(None, map(_allowed, schema["anyOf"])))
     bounds = " and ".join(f"{sign} {schema[key]}" for key, sign in _BOUNDS.items() if key in schema)
-    kind = {"integer": "whole number", "array": "list", "string": "text", "boolean": "true or false",
-            "null": "none"}.get(schema.get("type", ""), schema.get("type", ""))
+    kind = {
+        "integer": "whole number",
+        "array": "list",
+        "string": "text",
+        "boolean": "true or false",
+        "null": "none",
+    }.get(schema.get("type", ""), schema.get("type", ""))
     return f"{kind} {bounds}".strip()
 
 

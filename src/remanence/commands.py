@@ -27,8 +27,12 @@ def run(arguments: argparse.Namespace) -> None:
     console = _console(arguments)
     with Reporter(console, arguments.quiet) as reporter:
         label = cells[0].label
-        result = play(cells[0].experiment, arguments.runs, arguments.resume,
-                      lambda kind, facts: reporter.tell(kind, facts, label))
+        result = play(
+            cells[0].experiment,
+            arguments.runs,
+            arguments.resume,
+            lambda kind, facts: reporter.tell(kind, facts, label),
+        )
     records = read_runs(Path(result["run"]))
     _close(arguments, console, records, Path(result["run"]), result)
 
@@ -48,21 +52,40 @@ def _compare(arguments: argparse.Namespace, cells: Sequence[Cell]) -> None:
     console = _console(arguments)
     path = comparison_path(cells, arguments.runs, arguments.resume)
     with Reporter(console, arguments.quiet) as reporter:
-        results = play_cells(cells, path, arguments.resume, lambda cell: lambda kind, facts: reporter.tell(
-            kind, facts, cell.label if len({c.seed for c in cells}) == 1 else f"{cell.label} (seed {cell.seed})"))
+        results = play_cells(
+            cells,
+            path,
+            arguments.resume,
+            lambda cell: (
+                lambda kind, facts: reporter.tell(
+                    kind,
+                    facts,
+                    cell.label if len({c.seed for c in cells}) == 1 else f"{cell.label} (seed {cell.seed})",
+                )
+            ),
+        )
     _close(arguments, console, read_runs(path), path, {**results[0], "run": str(path), "runs": results})
 
 
-def _close(arguments: argparse.Namespace, console: Console, records: Sequence[RunRecord], path: Path,
-           result: dict[str, Any]) -> None:
+def _close(
+    arguments: argparse.Namespace,
+    console: Console,
+    records: Sequence[RunRecord],
+    path: Path,
+    result: dict[str, Any],
+) -> None:
     """The table, the page where its packages are installed, and the JSON line."""
     page = _page(records, path / "report.html")
     if not arguments.quiet:
         from remanence.report.tables import result_table
 
         console.print(result_table(records))
-        console.print(f"report: {page}" if page else "report: install remanence[report] for a page with curves",
-                      markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"report: {page}" if page else "report: install remanence[report] for a page with curves",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     if arguments.json:
         sys.stdout.write(json.dumps(result | {"report": None if page is None else str(page)}) + "\n")
 

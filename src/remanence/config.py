@@ -1,4 +1,4 @@
-"""The experiment file: one schema, every key with a default, errors that name the key, the value and what is allowed."""
+"""The experiment file: one schema, a default for every key, errors that name key, value and what is allowed."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from remanence.core.parts import DEFAULTS
 from remanence.engine.options import EngineOptions
 from remanence.errors import UserError, suggestion
 from remanence.measure.record import Measure
-from remanence.registry import Registry, build, datasets, methods, models, option_fields, options, partitions
+from remanence.registry import Registry, build, datasets, models, option_fields, options, partitions
 
 Tree = dict[str, Any]
 
@@ -47,7 +47,9 @@ class DataTable:
 
     name: str = Field("", description="a dataset's name; with path alone, the kind of file decides")
     path: str = Field("", description="a file or folder of yours")
-    public: int = Field(0, ge=0, description="training samples moved to the server without labels, before the partition")
+    public: int = Field(
+        0, ge=0, description="training samples moved to the server without labels, before the partition"
+    )
     augment: str = Field("none", description="none, standard or fedntd")
 
 
@@ -75,8 +77,14 @@ class CheckpointTable:
     seconds: float = Field(1.0, ge=0, description="least time between two checkpoints")
 
 
-FIXED: dict[str, type[Any]] = {"seeds": Seeds, "train": Training, "engine": EngineOptions, "measure": Measure,
-                               "stream": StreamTable, "checkpoint": CheckpointTable}
+FIXED: dict[str, type[Any]] = {
+    "seeds": Seeds,
+    "train": Training,
+    "engine": EngineOptions,
+    "measure": Measure,
+    "stream": StreamTable,
+    "checkpoint": CheckpointTable,
+}
 NAMED = ("data", "devices", "model", "method", *DEFAULTS)
 VOLATILE = (("engine", "workers"), ("checkpoint", "every"), ("checkpoint", "seconds"))  # change no number
 
@@ -104,9 +112,12 @@ class Experiment:
 
     def resolved(self) -> Tree:
         """The experiment file with every key written out."""
-        tree: Tree = {**_plain(self.general), "seeds": {p: self.seed(p) for p in option_fields(Seeds)},
-                      "data": {**_plain(self.data), **self.source},
-                      "devices": {**_plain(self.devices), **_plain(self.partition)}}
+        tree: Tree = {
+            **_plain(self.general),
+            "seeds": {p: self.seed(p) for p in option_fields(Seeds)},
+            "data": {**_plain(self.data), **self.source},
+            "devices": {**_plain(self.devices), **_plain(self.partition)},
+        }
         named = {"model": self.model, "method": self.method, **self.parts}
         tree |= {section: {"name": value.name, **_plain(value)} for section, value in named.items()}
         return tree | {section: _plain(getattr(self, section)) for section in FIXED if section != "seeds"}
@@ -137,8 +148,17 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
     devices, own = _divided(tree, "devices", DevicesTable)
     partition = build(partitions.get(devices.partition, "devices.partition"), own, "devices")
     method, parts = _method(tree)
-    experiment = Experiment(general=general, data=data, source=source, devices=devices, partition=partition,
-                            model=_named(models, tree, "model", "mlp"), method=method, parts=parts, **tables)
+    experiment = Experiment(
+        general=general,
+        data=data,
+        source=source,
+        devices=devices,
+        partition=partition,
+        model=_named(models, tree, "model", "mlp"),
+        method=method,
+        parts=parts,
+        **tables,
+    )
     _check(experiment)
     return experiment
 
@@ -193,7 +213,9 @@ def _check(experiment: Experiment) -> None:
         datasets.get(experiment.data.name, "data.name")
     experiment.method.check(experiment.train)
     if experiment.method.public_data and not experiment.data.public:
-        raise UserError(f"data.public: 0 is not allowed with {experiment.method.name}, which needs samples at the server")
+        raise UserError(
+            f"data.public: 0 is not allowed with {experiment.method.name}, which needs samples at the server"
+        )
 
 
 def read(name: str) -> Tree:
@@ -226,8 +248,11 @@ def _stem(path: Path) -> str:
 
 def recipes() -> dict[str, Path]:
     folder = resources.files("remanence") / "recipes"
-    return {path.name.removesuffix(".toml"): Path(str(path)) for path in sorted(folder.iterdir(), key=lambda p: p.name)
-            if path.name.endswith(".toml")}
+    return {
+        path.name.removesuffix(".toml"): Path(str(path))
+        for path in sorted(folder.iterdir(), key=lambda p: p.name)
+        if path.name.endswith(".toml")
+    }
 
 
 def apply_settings(tree: Tree, settings: Sequence[str]) -> Tree:
@@ -253,7 +278,9 @@ def _place(tree: Tree, path: list[str], value: Any, setting: str) -> None:
     if isinstance(table, str):
         table = tree[path[0]] = {"name": table}
     if isinstance(table, list):
-        raise UserError(f"--set {setting}: this experiment compares {len(table)} methods; choose one with --set method=NAME")
+        raise UserError(
+            f"--set {setting}: this experiment compares {len(table)} methods; choose one with --set method=NAME"
+        )
     if not isinstance(table, dict):
         raise UserError(f"--set {setting}: {path[0]} is not a table")
     table[path[1]] = value
@@ -286,5 +313,3 @@ def variants(tree: Tree) -> list[Tree]:
     if twice is not None:
         raise UserError(f"method.label: two methods are called {twice!r}; give them labels of their own")
     return found
-
-

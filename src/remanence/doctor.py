@@ -27,7 +27,9 @@ def findings() -> Iterator[str]:
         yield "note     no glibc: freed memory is handed back, training is slower"
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-        yield f"missing  extra '{extra}': pip install 'remanence[{extra}]'" if missing else f"ok       extra '{extra}'"
+        yield (
+            f"missing  extra '{extra}': pip install 'remanence[{extra}]'" if missing else f"ok       extra '{extra}'"
+        )
 
 
 def _cores() -> list[int]:

@@ -41,13 +41,29 @@ def prepare(experiment: Experiment) -> Prepared:
     module = _model(dataset, experiment)
     fleet = IndexedFleet(dataset, partition.indices)
     notes = [*partition.notes, *_empty(fleet.sizes)]
-    task = Task(method=experiment.method, module=module, fleet=fleet, batches=experiment.train.batch,
-                privacy=experiment.parts["privacy"], context=_context(experiment, dataset, public),
-                test=dataset.prepare(dataset.test), augment=augmentation(experiment.data.augment, dataset.shape),
-                bfloat16=experiment.engine.precision == "bfloat16")
-    plan = Plan(task, experiment.general.rounds, experiment.devices.per_round, experiment.parts["select"],
-                experiment.parts["merge"], experiment.parts["optimise"], experiment.engine, experiment.measure,
-                experiment.seed("sampling"), notes=notes)
+    task = Task(
+        method=experiment.method,
+        module=module,
+        fleet=fleet,
+        batches=experiment.train.batch,
+        privacy=experiment.parts["privacy"],
+        context=_context(experiment, dataset, public),
+        test=dataset.prepare(dataset.test),
+        augment=augmentation(experiment.data.augment, dataset.shape),
+        bfloat16=experiment.engine.precision == "bfloat16",
+    )
+    plan = Plan(
+        task,
+        experiment.general.rounds,
+        experiment.devices.per_round,
+        experiment.parts["select"],
+        experiment.parts["merge"],
+        experiment.parts["optimise"],
+        experiment.engine,
+        experiment.measure,
+        experiment.seed("sampling"),
+        notes=notes,
+    )
     return Prepared(plan, _start(experiment, dataset, fleet, module, notes), time.perf_counter() - started)
 
 
@@ -109,8 +125,16 @@ def _model(dataset: Dataset, experiment: Experiment) -> nn.Module:
 
 def _context(experiment: Experiment, dataset: Dataset, public: Samples | None) -> Context:
     train = experiment.train
-    return Context(round=0, rounds=experiment.general.rounds, lr=train.lr, train=train,
-                   devices=experiment.devices.count, classes=dataset.classes, seed=experiment.seed("data"), public=public)
+    return Context(
+        round=0,
+        rounds=experiment.general.rounds,
+        lr=train.lr,
+        train=train,
+        devices=experiment.devices.count,
+        classes=dataset.classes,
+        seed=experiment.seed("data"),
+        public=public,
+    )
 
 
 def _empty(sizes: list[int]) -> list[str]:
@@ -120,18 +144,29 @@ def _empty(sizes: list[int]) -> list[str]:
     return [f"{len(empty)} devices have no samples and never take part: {empty[:10]}"] if empty else []
 
 
-def _start(experiment: Experiment, dataset: Dataset, fleet: IndexedFleet, module: nn.Module,
-           notes: list[str]) -> dict[str, Any]:
+def _start(
+    experiment: Experiment, dataset: Dataset, fleet: IndexedFleet, module: nn.Module, notes: list[str]
+) -> dict[str, Any]:
     count, sites = experiment.devices.count, experiment.devices.sites
-    start = {"event": "start", "name": experiment.general.name, "method": experiment.method.name,
-             "dataset": dataset.name, "origin": dataset.origin, "train_samples": len(dataset.train),
-             "test_samples": len(dataset.test), "classes": dataset.classes, "labels": list(dataset.labels),
-             "devices": count, "per_round": experiment.devices.per_round, "rounds": experiment.general.rounds,
-             "model": experiment.model.name, "parameters": FlatModel(module).size, "notes": notes}
+    start = {
+        "event": "start",
+        "name": experiment.general.name,
+        "method": experiment.method.name,
+        "dataset": dataset.name,
+        "origin": dataset.origin,
+        "train_samples": len(dataset.train),
+        "test_samples": len(dataset.test),
+        "classes": dataset.classes,
+        "labels": list(dataset.labels),
+        "devices": count,
+        "per_round": experiment.devices.per_round,
+        "rounds": experiment.general.rounds,
+        "model": experiment.model.name,
+        "parameters": FlatModel(module).size,
+        "notes": notes,
+    }
     if sites > 1:
         start["sites"] = site_of(count, sites).tolist()
     if count <= MIX_SHOWN:
         start["class_mix"] = [fleet.counts(device).tolist() for device in range(count)]
     return start
-
-

@@ -22,13 +22,20 @@ class Reporter:
 
     def __enter__(self) -> "Reporter":
         if not self.quiet and self.console.is_terminal:
-            self.bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                                TextColumn("{task.fields[facts]}"), TimeRemainingColumn(), console=self.console)
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[facts]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
             self.bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.bar is not None:
             self.bar.stop()
 
@@ -41,8 +48,10 @@ class Reporter:
 
     def _start(self, facts: dict[str, Any], label: str) -> None:
         self.rounds, self.accuracy, self.last_line = facts["rounds"], None, time.monotonic()
-        self._line(f"{label}: {facts['dataset']}, {facts['devices']} devices, {facts['per_round']} per round, "
-                   f"{facts['model']} ({facts['parameters']:,} parameters), {facts['rounds']} rounds")
+        self._line(
+            f"{label}: {facts['dataset']}, {facts['devices']} devices, {facts['per_round']} per round, "
+            f"{facts['model']} ({facts['parameters']:,} parameters), {facts['rounds']} rounds"
+        )
         for note in facts["notes"]:
             self._line(f"  note: {note}")
         if self.bar is not None:

@@ -22,7 +22,7 @@ C = TypeVar("C", bound=type)
 _CONFIG = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(pydantic.Field,))
+@dataclass_transform(frozen_default=True)
 def options(cls: C) -> C:
     """Make `cls` a frozen dataclass whose fields are checked: `mu: float = Field(0.01, ge=0)`."""
     return pydantic_dataclass(frozen=True, config=_CONFIG)(cls)  # type: ignore[return-value]
@@ -49,8 +49,9 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[C], C]:
         def note(cls: C) -> C:
             if name in self._classes and self._classes[name].__module__ != cls.__module__:
-                raise UserError(f"{self.kind} '{name}' is registered twice: {cls.__module__} and "
-                                f"{self._classes[name].__module__}")
+                raise UserError(
+                    f"{self.kind} '{name}' is registered twice: {cls.__module__} and {self._classes[name].__module__}"
+                )
             self._classes[name] = cls
             cls.name = name  # type: ignore[attr-defined]
             return cls
@@ -90,8 +91,9 @@ def build(cls: type[T], values: Mapping[str, Any], key: str) -> T:
     known = option_fields(cls)
     for name in values:
         if name not in known:
-            raise UserError(f"{key}.{name}: {getattr(cls, 'name', cls.__name__)} has no such option; "
-                            f"{suggestion(name, known)}")
+            raise UserError(
+                f"{key}.{name}: {getattr(cls, 'name', cls.__name__)} has no such option; {suggestion(name, known)}"
+            )
     try:
         return cls(**values)
     except pydantic.ValidationError as error:

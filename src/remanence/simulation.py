@@ -41,45 +41,106 @@ class Simulation:
     engine: str  # which engine carried the devices, and why
 
 
-def simulate(method: str | Method = "fedavg", options: Mapping[str, Any] | None = None, *, model: nn.Module,
-             devices: Sequence[tuple[Any, Any]], test: tuple[Any, Any] | None = None, public: Any = None,
-             rounds: int = 1, epochs: int = 1, lr: float = 0.1, momentum: float = 0.0, weight_decay: float = 0.0,
-             lr_decay: float = 1.0, optimiser: str = "sgd", clip: float = 0.0, batches: BatchRule = "full",
-             participation: Sequence[Sequence[int]] | float | None = None, select: PartChoice = "uniform",
-             merge: PartChoice = "mean", optimise: PartChoice = "none", privacy: PartChoice = "none",
-             topology: PartChoice = "flat", seed: int = 0, engine: Mapping[str, Any] | None = None,
-             measure: Mapping[str, Any] | None = None) -> Simulation:
+def simulate(
+    method: str | Method = "fedavg",
+    options: Mapping[str, Any] | None = None,
+    *,
+    model: nn.Module,
+    devices: Sequence[tuple[Any, Any]],
+    test: tuple[Any, Any] | None = None,
+    public: Any = None,
+    rounds: int = 1,
+    epochs: int = 1,
+    lr: float = 0.1,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    lr_decay: float = 1.0,
+    optimiser: str = "sgd",
+    clip: float = 0.0,
+    batches: BatchRule = "full",
+    participation: Sequence[Sequence[int]] | float | None = None,
+    select: PartChoice = "uniform",
+    merge: PartChoice = "mean",
+    optimise: PartChoice = "none",
+    privacy: PartChoice = "none",
+    topology: PartChoice = "flat",
+    seed: int = 0,
+    engine: Mapping[str, Any] | None = None,
+    measure: Mapping[str, Any] | None = None,
+) -> Simulation:
     """Train `model` across `devices`, each a pair (x, y), and return weights, states and the history of rounds.
 
     `batches` is "full", a size, or a function (device, round, epoch) -> list of index tensors, all counted from
     round 1 and epoch 1 (devices from 0). `participation` is one list of devices per round, a number of devices, a
     share of them below 1.0, or None for all. Parts are names, {"name": ..., option: ...}, or instances.
     """
-    train = build(Training, {"epochs": epochs, "batch": batches if isinstance(batches, int) else "full", "lr": lr,
-                             "lr_decay": lr_decay, "optimiser": optimiser, "momentum": momentum,
-                             "weight_decay": weight_decay, "clip": clip}, "simulate")
+    train = build(
+        Training,
+        {
+            "epochs": epochs,
+            "batch": batches if isinstance(batches, int) else "full",
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "optimiser": optimiser,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "clip": clip,
+        },
+        "simulate",
+    )
     chosen, extra = resolve_method(method, options or {}, {"optimise": optimise})
-    pieces = {kind: resolve_part(kind, choice) for kind, choice in
-              {"select": select, "merge": merge, "privacy": privacy, "topology": topology, **extra}.items()}
+    pieces = {
+        kind: resolve_part(kind, choice)
+        for kind, choice in {
+            "select": select,
+            "merge": merge,
+            "privacy": privacy,
+            "topology": topology,
+            **extra,
+        }.items()
+    }
     chosen.check(train)
     classes = _classes(model, devices)
     fleet = _fleet(devices, classes)
     per_round, schedule = _participation(participation, len(devices), _count(rounds, "rounds"))
     engine_options = build(EngineOptions, engine or {}, "engine")
-    task = Task(method=chosen, module=copy.deepcopy(model), fleet=fleet, batches=batches, privacy=pieces["privacy"],
-                context=_context(train, rounds, len(devices), classes, seed, public, chosen),
-                test=None if test is None else checked(*test, classes, "test"),
-                bfloat16=engine_options.precision == "bfloat16")
-    plan = Plan(task, rounds, per_round, pieces["select"], pieces["merge"], pieces["optimise"], engine_options,
-                build(Measure, measure or {}, "measure"), seed, schedule)
+    task = Task(
+        method=chosen,
+        module=copy.deepcopy(model),
+        fleet=fleet,
+        batches=batches,
+        privacy=pieces["privacy"],
+        context=_context(train, rounds, len(devices), classes, seed, public, chosen),
+        test=None if test is None else checked(*test, classes, "test"),
+        bfloat16=engine_options.precision == "bfloat16",
+    )
+    plan = Plan(
+        task,
+        rounds,
+        per_round,
+        pieces["select"],
+        pieces["merge"],
+        pieces["optimise"],
+        engine_options,
+        build(Measure, measure or {}, "measure"),
+        seed,
+        schedule,
+    )
     return _play(plan)
 
 
 def _play(plan: Plan) -> Simulation:
     with one_thread(), Federation(plan) as federation:
         history = list(federation.play())
-        return Simulation(federation.w, federation.model(), server_state(federation), DeviceStateView(federation),
-                          history, summary(history, len(plan.task.fleet.sizes)), federation.engine_line)
+        return Simulation(
+            federation.w,
+            federation.model(),
+            server_state(federation),
+            DeviceStateView(federation),
+            history,
+            summary(history, len(plan.task.fleet.sizes)),
+            federation.engine_line,
+        )
 
 
 def server_state(federation: Federation) -> State:
@@ -108,8 +169,9 @@ class DeviceStateView(Mapping[int, State]):
         return task.method.open_device(task.network(), task.fleet.samples(device), context)
 
 
-def resolve_method(method: str | Method, options: Mapping[str, Any],
-                   choices: Mapping[str, PartChoice]) -> tuple[Method, dict[str, PartChoice]]:
+def resolve_method(
+    method: str | Method, options: Mapping[str, Any], choices: Mapping[str, PartChoice]
+) -> tuple[Method, dict[str, PartChoice]]:
     """The method, and the parts that its name stands for: FedAdam is FedAvg with a server optimiser."""
     if isinstance(method, Method):
         if options:
@@ -127,7 +189,9 @@ def resolve_method(method: str | Method, options: Mapping[str, Any],
         if kind == "method":
             continue
         if choices.get(kind, DEFAULTS[kind]) != DEFAULTS[kind]:
-            raise UserError(f"{kind}: {choices[kind]!r} is not allowed with method '{method}', which is {kind} '{name}'")
+            raise UserError(
+                f"{kind}: {choices[kind]!r} is not allowed with method '{method}', which is {kind} '{name}'"
+            )
         resolved[kind] = {"name": name, **rest}
     return build(base, own, "method"), resolved
 
@@ -144,13 +208,22 @@ def resolve_part(kind: str, choice: PartChoice) -> Any:
     return parts[kind].create(choice["name"], {k: v for k, v in choice.items() if k != "name"}, kind)
 
 
-def _context(train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any,
-             method: Method) -> Context:
+def _context(
+    train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any, method: Method
+) -> Context:
     if method.public_data and public is None:
         raise UserError(f"public: {method.name} needs unlabelled samples at the server; give public=x")
     shared = None if public is None else _unlabelled(as_inputs(public, "public"), classes)
-    return Context(round=0, rounds=rounds, lr=train.lr, train=train, devices=devices, classes=classes, seed=seed,
-                   public=shared)
+    return Context(
+        round=0,
+        rounds=rounds,
+        lr=train.lr,
+        train=train,
+        devices=devices,
+        classes=classes,
+        seed=seed,
+        public=shared,
+    )
 
 
 def _unlabelled(x: Tensor, classes: int) -> Samples:

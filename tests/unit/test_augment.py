@@ -1,7 +1,5 @@
 """Augmentation of whole batches."""
 
-import pickle
-
 import pytest
 import torch
 from torch import Tensor
@@ -140,12 +138,6 @@ def test_fedntd_flips_and_cuts_grey_images_of_28_too() -> None:
 def test_none_is_nothing_whatever_the_samples() -> None:
     assert augmentation("none", (3, 32, 32)) is None
     assert augmentation("none", (17,)) is None
-
-
-@pytest.mark.parametrize("name", ["standard", "fedntd"])
-def test_recipes_can_be_sent_to_worker_processes(name: str) -> None:
-    change = augmentation(name, (3, 32, 32))
-    assert pickle.loads(pickle.dumps(change)) is change
 
 
 @pytest.mark.parametrize(

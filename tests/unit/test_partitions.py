@@ -64,9 +64,7 @@ def test_iid_is_complete_and_even(y: np.ndarray, devices: int, seed: int) -> Non
 @given(labels, st.integers(1, 20), seeds, st.sampled_from([1e-8, 1e-4, 0.05, 1.0, 1000.0]), st.booleans())
 def test_dirichlet_is_complete_and_reaches_the_smallest_size(y, devices, seed, alpha, demanding) -> None:
     smallest = len(y) // devices if demanding else 0
-    parts = split(
-        "dirichlet", y, devices, seed=seed, classes=5, alpha=alpha, smallest=smallest, redraws=5
-    )
+    parts = split("dirichlet", y, devices, seed=seed, classes=5, alpha=alpha, smallest=smallest, redraws=5)
     assert assert_disjoint(parts, len(y), devices).all()
     assert parts.sizes.min() >= smallest
 
@@ -116,7 +114,9 @@ def test_same_seed_same_partition_and_another_seed_another(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_device_takes_everything(name: str) -> None:
-    parts = split(name, CIFAR[:200], 1, group=np.zeros(200), **({"per_device": 10} if name == "shards" else {}))
+    parts = split(
+        name, CIFAR[:200], 1, group=np.zeros(200), **({"per_device": 10} if name == "shards" else {})
+    )
     assert np.array_equal(parts.indices[0], np.arange(200))
 
 
@@ -155,6 +155,24 @@ def test_class_wise_at_the_cap_is_repaired_and_says_so() -> None:
     assert 1 <= moved <= 40  # the best of many draws lacks little
 
 
+def test_the_first_draw_that_reaches_the_smallest_size_is_taken() -> None:
+    one, many = (split("dirichlet", CIFAR, 100, alpha=1, redraws=redraws) for redraws in (1, 1000))
+    assert all(np.array_equal(a, b) for a, b in zip(one.indices, many.indices, strict=True))
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "dirichlet-devices"])
+def test_samples_of_a_class_are_dealt_at_random(name: str) -> None:
+    parts = split(name, np.zeros(4000, int), 4, classes=1)
+    assert all(1800 < rows.mean() < 2200 for rows in parts.indices)
+
+
+def test_shards_of_a_class_are_dealt_at_random() -> None:
+    parts = split("shards", np.zeros(4000, int), 40, classes=1, per_device=1)
+    places = np.array([rows[0] // 100 for rows in parts.indices])
+    assert sorted(places) == list(range(40))
+    assert abs(np.corrcoef(places, np.arange(40))[0, 1]) < 0.4
+
+
 def test_repair_takes_the_commonest_class_of_the_largest_device() -> None:
     counts = np.array([[9, 0, 1], [3, 1, 0]])
     assert dirichlet.repair(counts, 3) == 4
@@ -179,7 +197,10 @@ def test_a_class_without_share_goes_evenly_to_devices_with_room() -> None:
     fallen_back = second.max(1) < 40
     assert 20 <= fallen_back.sum() <= 85  # the same device is drawn again in one case of four
     # The last device takes what rounding leaves, even if it is the full one.
-    assert set(map(tuple, np.sort(second[fallen_back], axis=1).tolist())) <= {(0, 13, 13, 14), (1, 13, 13, 13)}
+    assert set(map(tuple, np.sort(second[fallen_back], axis=1).tolist())) <= {
+        (0, 13, 13, 14),
+        (1, 13, 13, 13),
+    }
 
 
 def test_full_devices_take_no_more() -> None:
@@ -195,7 +216,7 @@ def test_uneven_classes_as_in_mnist() -> None:
     assert assert_disjoint(parts, len(MNIST), 100).all()
     assert parts.sizes.min() >= 10
     even = split("dirichlet-devices", MNIST, 100, alpha=0.05)
-    assert (even.sizes == 600 - 1 + (len(MNIST) // 100 == 600)).all()
+    assert (even.sizes == 600).all()
     dealt = split("shards", MNIST, 100)
     sizes = [np.bincount(MNIST[rows], minlength=10) for rows in dealt.indices]
     single = np.concatenate([row[row > 0] for row in sizes if (row > 0).sum() == 2])
@@ -235,7 +256,9 @@ def test_random_turns_are_uniform_among_devices_with_room() -> None:
 
 
 def test_device_wise_uses_uniform_chances_when_none_of_its_classes_is_left() -> None:
-    table = dirichlet_devices.cumulative(np.array([[1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]), np.array([0, 1, 1]) > 0)
+    table = dirichlet_devices.cumulative(
+        np.array([[1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]), np.array([0, 1, 1]) > 0
+    )
     assert table[0] == [0.0, 0.5, 1.0]
     assert table[1] == pytest.approx([0.0, 0.25, 1.0])
 
@@ -273,7 +296,9 @@ def test_one_group_per_device_keeps_the_order_of_the_groups() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("devices", "words"), [(21, "21 devices, but only 20 training samples"), (0, "at least 1")])
+@pytest.mark.parametrize(
+    ("devices", "words"), [(21, "21 devices, but only 20 training samples"), (0, "at least 1")]
+)
 def test_wrong_number_of_devices(name: str, devices: int, words: str) -> None:
     with pytest.raises(UserError, match=rf"^devices\.count: .*{words}"):
         split(name, np.arange(20) % 10, devices, group=np.arange(20))
@@ -284,7 +309,9 @@ def test_errors_name_the_key_and_the_numbers() -> None:
         split("shards", CIFAR, 7)
     with pytest.raises(UserError, match=r"^devices\.per_device: class 2 has 1 samples for its 2 shards"):
         split("shards", np.array([0, 0, 1, 1, 2]), 3, classes=3)
-    with pytest.raises(UserError, match=r"^devices\.smallest: 100 devices .* 1000, the training set has 500; at most 5"):
+    with pytest.raises(
+        UserError, match=r"^devices\.smallest: 100 devices .* 1000, the training set has 500; at most 5"
+    ):
         split("dirichlet", CIFAR[:500], 100)
     with pytest.raises(UserError, match=r"^devices\.count: 5 devices, but the data have only 3 groups"):
         split("natural", CIFAR[:30], 5, group=np.arange(30) % 3)

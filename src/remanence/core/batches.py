@@ -20,14 +20,14 @@ def plan(rule: BatchRule, samples: int, epochs: int, seed: int, round: int, devi
     if rule == "full" or rule >= samples:
         steps = 0 if samples == 0 or (pairs and samples == 1) else 1
         return [(torch.arange(samples),) * steps] * epochs
-    order = shuffled(samples, epochs, seed, round, device)
+    order = lots(samples, epochs, seed, round, device).argsort(1)
     return [_cut(row, rule, pairs) for row in order]
 
 
-def shuffled(samples: int, epochs: int, seed: int, round: int, device: int) -> Tensor:
-    """One random order per epoch, (epochs, samples)."""
+def lots(samples: int, epochs: int, seed: int, round: int, device: int) -> Tensor:
+    """Random numbers whose order is that of the samples, a row per epoch."""
     generator = torch_generator(seed, "batches", round, device)
-    return torch.rand(epochs, samples, generator=generator, dtype=torch.float64).argsort(1)
+    return torch.rand(epochs, samples, generator=generator, dtype=torch.float64)
 
 
 def _cut(order: Tensor, size: int, pairs: bool) -> Sequence[Tensor]:

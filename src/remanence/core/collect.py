@@ -17,8 +17,17 @@ from remanence.core.state import State
 class Collector:
     """One rule for every method: a device whose upload is not counted is as if it had not taken part."""
 
-    def __init__(self, method: Method, merge: Merge, srv: State, ctx: Context, arrivals: Sequence[int], quorum: int,
-                 largest: int, integers: slice) -> None:
+    def __init__(
+        self,
+        method: Method,
+        merge: Merge,
+        srv: State,
+        ctx: Context,
+        arrivals: Sequence[int],
+        quorum: int,
+        largest: int,
+        integers: slice,
+    ) -> None:
         self.method, self.merge, self.srv, self.ctx = method, merge, srv, ctx
         self.arrivals, self.quorum, self.largest = list(arrivals), quorum, largest
         self.holds = method.needs_all or merge.needs_all or quorum < len(arrivals)
@@ -51,7 +60,7 @@ class Collector:
             raise Refused(f"'w' has {len(upload['w'])} entries, the model has {self._shape()[0]}")
         upload.check_finite()
         if self.like is not None:
-            upload.check(self.like)
+            upload.check_form(self.like)
         self.like = upload
         upload["n"] = self.merge.samples(upload["n"])
 

@@ -105,8 +105,16 @@ class Federation:
         quorum = math.ceil(options.quorum * len(chosen))
         # Who answers first is drawn, not measured, so that a quorum gives the same result on any machine.
         arrivals = self._draw("arrivals", ctx.round).permutation(chosen).tolist() if quorum < len(chosen) else chosen
-        return Collector(self.method, self.plan.merge, self.srv, ctx, arrivals, quorum, options.largest_upload,
-                         self.net.integers)
+        return Collector(
+            self.method,
+            self.plan.merge,
+            self.srv,
+            ctx,
+            arrivals,
+            quorum,
+            options.largest_upload,
+            self.net.integers,
+        )
 
     def _carry(self, messages: dict[int, Message], collector: Collector, ctx: Context) -> dict[int, Reply]:
         """Let the devices train; hand every answer to the collector as it comes."""
@@ -115,8 +123,11 @@ class Federation:
         for device in sorted(lost):
             collector.take(device, None, "lost on the way")
         own = self.recorder.measures_devices(ctx.round)
-        jobs = [Job(device, message, self.states.get(device), own)
-                for device, message in messages.items() if device not in lost]
+        jobs = [
+            Job(device, message, self.states.get(device), own)
+            for device, message in messages.items()
+            if device not in lost
+        ]
         replies, deadline = {}, self.plan.engine.deadline
         started = time.monotonic()
         for reply in self.engine.run(ctx, jobs):
@@ -140,16 +151,28 @@ class Federation:
             target[integers] = merged["counters"]
         self.w = target
 
-    def _event(self, ctx: Context, chosen: Sequence[int], messages: dict[int, Message], collector: Collector,
-               replies: dict[int, Reply]) -> Event:
+    def _event(
+        self,
+        ctx: Context,
+        chosen: Sequence[int],
+        messages: dict[int, Message],
+        collector: Collector,
+        replies: dict[int, Reply],
+    ) -> Event:
         counted = collector.counted
         steps = sum(replies[device].steps for device in counted)
         loss = sum(replies[device].loss * replies[device].steps for device in counted) / steps if steps else None
         event = {
-            "event": "round", "round": ctx.round, "lr": ctx.lr, "selected": list(chosen), "counted": counted,
+            "event": "round",
+            "round": ctx.round,
+            "lr": ctx.lr,
+            "selected": list(chosen),
+            "counted": counted,
             "refused": {str(device): reason for device, reason in sorted(collector.refused.items())},
-            "loss": loss, "largest_weight": collector.largest_weight,
-            "bytes_down": sum(message.size() for message in messages.values()), "bytes_up": collector.bytes,
+            "loss": loss,
+            "largest_weight": collector.largest_weight,
+            "bytes_down": sum(message.size() for message in messages.values()),
+            "bytes_up": collector.bytes,
         }
         if self.recorder.measures(ctx.round):
             assert self.engine is not None
@@ -165,8 +188,13 @@ class Federation:
 
     def tree(self) -> State:
         """All that a checkpoint must hold."""
-        return {"round": self.round, "w": self.w, "srv": self.srv, "optimise": self.optimiser,
-                "devices": self.states.checkpoint()}
+        return {
+            "round": self.round,
+            "w": self.w,
+            "srv": self.srv,
+            "optimise": self.optimiser,
+            "devices": self.states.checkpoint(),
+        }
 
     def restore(self, tree: State) -> None:
         self.round, self.w, self.srv, self.optimiser = tree["round"], tree["w"], tree["srv"], tree["optimise"]

@@ -24,7 +24,7 @@ class Training:
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0 = no clipping")
 
     def rate(self, round: int) -> float:
-        return self.lr * self.lr_decay ** (round - 1)  # type: ignore[no-any-return]
+        return self.lr * self.lr_decay ** (round - 1)
 
 
 class LocalOptimiser:
@@ -36,7 +36,7 @@ class LocalOptimiser:
         self.count = torch.zeros(())
 
     def step(self, w: Tensor, g: Tensor) -> None:
-        """`w`, `g`: vectors, or matrices with a row per device; rows may drop out from the end, never come back."""
+        """`w`, `g`: vectors, or a row per device; rows may drop out from the end, never come back."""
         if self.train.clip:
             norms = g.norm(dim=-1, keepdim=True)
             g.mul_((self.train.clip / (norms + 1e-6)).clamp_(max=1.0))
@@ -47,15 +47,37 @@ class LocalOptimiser:
 
     def _sgd(self, w: Tensor, g: Tensor) -> None:
         momentum = self.train.momentum
-        torch._fused_sgd_([w], [g], self._moments(w, 1 if momentum else 0), weight_decay=self.train.weight_decay,
-                          momentum=momentum, lr=self.lr, dampening=0.0, nesterov=False, maximize=False,
-                          is_first_step=False)
+        torch._fused_sgd_(
+            [w],
+            [g],
+            self._moments(w, 1 if momentum else 0),
+            weight_decay=self.train.weight_decay,
+            momentum=momentum,
+            lr=self.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
 
     def _adam(self, w: Tensor, g: Tensor) -> None:
         first, second = self._moments(w, 2)
         self.count += 1
-        torch._fused_adam_([w], [g], [first], [second], [], [self.count], lr=self.lr, beta1=0.9, beta2=0.999,
-                           weight_decay=self.train.weight_decay, eps=1e-8, amsgrad=False, maximize=False)
+        torch._fused_adam_(
+            [w],
+            [g],
+            [first],
+            [second],
+            [],
+            [self.count],
+            lr=self.lr,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=self.train.weight_decay,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def _moments(self, w: Tensor, number: int) -> list[Tensor]:
         if len(self.moments) < number:
@@ -72,4 +94,6 @@ def effective_steps(steps: int, momentum: float) -> float:
 
 def require_sgd(name: str, train: Training) -> None:
     if train.optimiser != "sgd":
-        raise UserError(f"train.optimiser: '{train.optimiser}' is not allowed with {name}, whose step count is defined for 'sgd'")
+        raise UserError(
+            f"train.optimiser: '{train.optimiser}' is not allowed with {name}, whose step count is defined for 'sgd'"
+        )

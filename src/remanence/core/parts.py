@@ -61,7 +61,19 @@ class Attack(Part):
     """What a hostile device does."""
 
 
-KINDS: dict[str, type[Any]] = {"select": Select, "merge": Merge, "optimise": Optimise, "privacy": Privacy,
-                               "topology": Topology, "attack": Attack}
-DEFAULTS = {"select": "uniform", "merge": "mean", "optimise": "none", "privacy": "none", "topology": "flat",
-            "attack": "none"}
+KINDS: dict[str, type[Any]] = {
+    "select": Select,
+    "merge": Merge,
+    "optimise": Optimise,
+    "privacy": Privacy,
+    "topology": Topology,
+    "attack": Attack,
+}
+DEFAULTS = {
+    "select": "uniform",
+    "merge": "mean",
+    "optimise": "none",
+    "privacy": "none",
+    "topology": "flat",
+    "attack": "none",
+}

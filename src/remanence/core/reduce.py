@@ -45,8 +45,12 @@ class Reducer:
 
     def result(self) -> dict[str, Any]:
         merged = {name: self._finished(name, total) for name, total in self.sums.items()}
-        return merged | {"total_weight": self.total_weight, "samples": self.samples, "devices": self.devices,
-                         "counters": self.largest}
+        return merged | {
+            "total_weight": self.total_weight,
+            "samples": self.samples,
+            "devices": self.devices,
+            "counters": self.largest,
+        }
 
     def _finished(self, name: str, total: Any) -> Any:
         value = total if self.ups[name] == "sum" else total / self.totals[name]

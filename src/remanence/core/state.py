@@ -37,7 +37,9 @@ def flatten(tree: Any) -> tuple[Any, list[Tensor]]:
             return {kind: [walk(v, f"{path}[{i}]") for i, v in enumerate(value)]}
         if isinstance(value, _PLAIN):
             return value
-        raise TypeError(f"state{path}: {type(value).__name__} is not a tensor, a number, text, or a dict or list of them")
+        raise TypeError(
+            f"state{path}: {type(value).__name__} is not a tensor, a number, text, or a dict or list of them"
+        )
 
     return walk(tree, ""), tensors
 
@@ -45,7 +47,7 @@ def flatten(tree: Any) -> tuple[Any, list[Tensor]]:
 def unflatten(skeleton: Any, tensors: list[Tensor]) -> Any:
     if not isinstance(skeleton, dict):
         return skeleton
-    (kind, content), = skeleton.items()
+    ((kind, content),) = skeleton.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "dict":
@@ -79,8 +81,10 @@ def equal(one: Any, other: Any) -> bool:
     (skeleton, tensors), (skeleton2, tensors2) = flatten(one), flatten(other)
     if json.dumps(skeleton) != json.dumps(skeleton2):
         return False
-    return all(a.dtype == b.dtype and a.shape == b.shape and _bytes(a) == _bytes(b)
-               for a, b in zip(tensors, tensors2, strict=True))
+    return all(
+        a.dtype == b.dtype and a.shape == b.shape and _bytes(a) == _bytes(b)
+        for a, b in zip(tensors, tensors2, strict=True)
+    )
 
 
 def _bytes(tensor: Tensor) -> bytes:

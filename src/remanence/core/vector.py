@@ -27,8 +27,9 @@ class FlatModel:
         self.layout = _layout({**trainable, **frozen, **floats, **self._integers})
         self.slices = _slices([*trainable.items(), *frozen.items(), *floats.items(), *self._integers.items()])
         self.size = sum(p.numel() for p in trainable.values())
-        self.w = torch.empty(sum(t.numel() for t in (*trainable.values(), *frozen.values(), *floats.values(),
-                                                     *self._integers.values())))
+        self.w = torch.empty(
+            sum(t.numel() for t in (*trainable.values(), *frozen.values(), *floats.values(), *self._integers.values()))
+        )
         self.g = torch.zeros_like(self.w)
         for name, tensor in {**trainable, **frozen, **floats}.items():
             view = self.w[self.slices[name]].view(tensor.shape)
@@ -67,7 +68,7 @@ class FlatModel:
         return self.w.clone()
 
     def part(self, name: str) -> slice:
-        """The slice of the module called `name` ("head", "features", or a dotted path); its parameters must be neighbours."""
+        """The slice of the module called `name`: "head", "features", or a dotted path."""
         inside = [s for key, s in self.slices.items() if key.startswith(name + ".") and s.stop <= self.size]
         if not inside:
             raise UserError(f"model: {type(self.module).__name__} has no trainable part '{name}'")

@@ -65,7 +65,7 @@ def assemble_whole(whole: Raw, share: float, about: About) -> Dataset:
     """One undivided set: checked first, so that errors name the rows of the file, then divided."""
     whole = _checked(whole)
     numbers, classes, names = checks.class_numbers([(whole.y, whole.where)], about.classes, about.class_names)
-    chosen = test_rows(numbers[0], share)
+    chosen = rows_for_testing(numbers[0], share)
     if not chosen.any() or chosen.all():
         raise UserError(f"{whole.where}: {len(chosen)} samples are too few for a test share of {share}")
     whole = replace(whole, y=numbers[0])
@@ -74,7 +74,7 @@ def assemble_whole(whole: Raw, share: float, about: About) -> Dataset:
     return replace(made, labels=names)
 
 
-def test_rows(y: np.ndarray, share: float) -> np.ndarray:
+def rows_for_testing(y: np.ndarray, share: float) -> np.ndarray:
     """True for the test part: every so-manieth sample of each class in file order; no randomness in it."""
     order = np.argsort(y, kind="stable")
     steps = np.floor(np.arange(len(y) + 1) * share + 1e-9)

@@ -69,7 +69,14 @@ def _members(path: Path, wanted: set[str]) -> dict[str, bytes]:
             name = Path(member.name).name
             stream = archive.extractfile(member) if name in wanted else None
             content[name] = stream.read() if stream else b""
+        _read_to_the_end(archive)
     return content
+
+
+def _read_to_the_end(archive: tarfile.TarFile) -> None:
+    """The checksum of a packed archive comes last, after all members."""
+    while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+        pass
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,13 +1,9 @@
 """Reading the user's files: every way they can be missing or broken ends in one line that names the file."""
 
-import csv
 import difflib
 import gzip
-import lzma
 import os
-import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,25 +12,14 @@ import numpy as np
 
 from remanence.errors import UserError
 
-_BROKEN = (
-    EOFError,
-    ValueError,
-    KeyError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    csv.Error,
-)
-
 
 def existing(path: Path, key: str = "data.path") -> Path:
     """The path with `~` resolved, or a line that proposes the nearest name beside it."""
-    path = path.expanduser()
-    if path.exists():
-        return path
-    beside = os.listdir(path.parent) if path.parent.is_dir() else []
+    with reading(f"{key}: {path}", "readable"):
+        path = path.expanduser()
+        if path.exists():
+            return path
+        beside = os.listdir(path.parent) if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, beside, n=1)
     hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
     raise UserError(f"{key}: no such file or folder: {path}{hint}")
@@ -45,10 +30,18 @@ def reading(path: Path | str, kind: str) -> Iterator[None]:
     """Turn whatever a broken file does to its reader into one line."""
     try:
         yield
-    except _BROKEN as error:
-        raise UserError(f"{path}: broken or not a {kind} file ({first_line(error)})") from None
+    except UserError:
+        raise
+    except gzip.BadGzipFile as error:
+        raise _broken(path, kind, error) from None
     except (OSError, MemoryError) as error:
         raise UserError(f"{path}: cannot be read: {first_line(error)}") from None
+    except Exception as error:  # from zlib.error to tokenize.TokenError: a damaged byte can end anywhere
+        raise _broken(path, kind, error) from None
+
+
+def _broken(path: Path | str, kind: str, error: Exception) -> UserError:
+    return UserError(f"{path}: broken or not a {kind} file ({first_line(error)})")
 
 
 def first_line(error: BaseException) -> str:
@@ -84,8 +77,10 @@ def npz_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 @contextmanager
 def _npz(path: Path) -> Iterator["np.lib.npyio.NpzFile"]:
-    with reading(path, "npz"):
-        if not zipfile.is_zipfile(path):
+    # Opened here: numpy leaves its own handle open when the archive is broken.
+    with reading(path, "npz"), path.open("rb") as stream:
+        if not zipfile.is_zipfile(stream):
             raise UserError(f"{path}: broken or not a npz file (no zip directory in it)")
-        with np.load(path, allow_pickle=False) as archive:
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as archive:
             yield archive

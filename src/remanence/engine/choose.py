@@ -4,7 +4,6 @@ import os
 import sys
 import time
 
-
 from remanence.core.batches import plan
 from remanence.core.method import Method
 from remanence.engine.cohort import LARGEST_MODEL, CohortEngine, dense_chain
@@ -47,14 +46,15 @@ def _obstacle(task: Task, worker: Worker, per_round: int) -> str:
     """Why devices cannot be stacked, or nothing."""
     method, net = task.method, worker.net
     reasons = {
-        f"{method.name} treats samples together or needs a network of its own":
-            not method.stacks() or method.teacher or type(method).end_epoch is not Method.end_epoch,
+        f"{method.name} treats samples together or needs a network of its own": not method.stacks()
+        or method.teacher
+        or type(method).end_epoch is not Method.end_epoch,
         "images are augmented": task.augment is not None,
         "precision is bfloat16": task.bfloat16,
         f"the model has {net.size:,} parameters, more than {LARGEST_MODEL:,}": net.size > LARGEST_MODEL,
         "one device per round": per_round < 2,
-        "the model is not a plain chain of Linear and ReLU or tanh":
-            len(net.w) != net.size or dense_chain(net.module) is None,
+        "the model is not a plain chain of Linear and ReLU or tanh": len(net.w) != net.size
+        or dense_chain(net.module) is None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -66,8 +66,11 @@ def _seconds_per_device(task: Task, worker: Worker) -> float:
     if not sizes[device]:
         return 0.0
     data, context = task.fleet.samples(device), task.context
-    steps = [ids for epoch in plan(task.batches, len(data), 1, context.seed, 1, device, worker.net.batch_norm)
-             for ids in epoch]
+    steps = [
+        ids
+        for epoch in plan(task.batches, len(data), 1, context.seed, 1, device, worker.net.batch_norm)
+        for ids in epoch
+    ]
     if not steps:
         return 0.0
     worker.net.train()

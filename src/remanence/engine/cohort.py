@@ -12,28 +12,34 @@ from typing import Any
 import torch
 import torch.fx
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from remanence.core.batches import plan
 from remanence.core.context import Context
 from remanence.core.message import Message
-from remanence.core.method import Local, Method, kept, train_steps
+from remanence.core.method import Local, kept, train_steps
 from remanence.core.optimiser import LocalOptimiser
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.data.samples import Batch, Samples
+from remanence.engine.table import StepTable, step_table
 from remanence.engine.worker import Job, Reply, Task, Worker
 from remanence.measure.accuracy import count_correct
 
 TOLERANCE = 1e-4  # largest difference of a weight after the few rounds of the test, relative to the largest weight
 LARGEST_MODEL = 100_000  # parameters; measured: beyond this the one-by-one loop on all cores is as quick
-_ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh", torch.relu: "relu", torch.tanh: "tanh",
-                torch.nn.functional.relu: "relu", "relu": "relu", "tanh": "tanh"}
+_ACTIVATIONS = {
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    torch.relu: "relu",
+    torch.tanh: "tanh",
+    torch.nn.functional.relu: "relu",
+    "relu": "relu",
+    "tanh": "tanh",
+}
 _FLATTEN = {nn.Flatten, torch.flatten, "flatten"}
 
 
 def dense_chain(module: nn.Module) -> list[str] | None:
-    """The steps of a network that is one chain of flatten, Linear, ReLU, tanh: names of Linear layers and activations."""
+    """A network that is one chain of flatten, Linear, ReLU, tanh: its Linear layers' names and its activations."""
     try:
         graph = torch.fx.symbolic_trace(module).graph
     except Exception:  # whatever stops the tracer: the model is simply not a plain chain
@@ -45,7 +51,11 @@ def dense_chain(module: nn.Module) -> list[str] | None:
             previous = node
             continue
         if node.op == "output":
-            return chain if node.args[0] is previous and any("." in s or s not in ("relu", "tanh") for s in chain) else None
+            return (
+                chain
+                if node.args[0] is previous and any("." in s or s not in ("relu", "tanh") for s in chain)
+                else None
+            )
         if not node.args or node.args[0] is not previous or len(node.all_input_nodes) != 1:
             return None
         step = _chain_step(module, node)
@@ -66,7 +76,7 @@ def _chain_step(module: nn.Module, node: torch.fx.Node) -> list[str] | None:
         return [_ACTIVATIONS[type(layer)]] if type(layer) in _ACTIVATIONS else None
     if node.target in _FLATTEN:
         return [] if node.args[1:] == (1,) or node.kwargs.get("start_dim") == 1 else None
-    return [_ACTIVATIONS[node.target]] if node.target in _ACTIVATIONS else None  # type: ignore[index]
+    return [_ACTIVATIONS[node.target]] if node.target in _ACTIVATIONS else None
 
 
 @dataclass
@@ -77,8 +87,12 @@ class _Linear:
     bias_grad: Tensor | None
 
     def first(self, active: int) -> "_Linear":
-        return _Linear(*(None if t is None else t[:active] for t in  # type: ignore[arg-type]
-                         (self.weight, self.bias, self.weight_grad, self.bias_grad)))
+        return _Linear(
+            *(
+                None if t is None else t[:active]
+                for t in (self.weight, self.bias, self.weight_grad, self.bias_grad)  # type: ignore[arg-type]
+            )
+        )
 
 
 class Stack:
@@ -97,10 +111,12 @@ class Stack:
         for vectors in (self.all_w, self.all_g):
             for part in ("weight", "bias"):
                 tensor = getattr(layer, part)
-                views.append(None if tensor is None else
-                             vectors[:, net.slices[f"{name}.{part}"]].unflatten(1, tensor.shape))
+                views.append(
+                    None if tensor is None else vectors[:, net.slices[f"{name}.{part}"]].unflatten(1, tensor.shape)
+                )
         weight, bias, weight_grad, bias_grad = views
-        assert weight is not None and weight_grad is not None
+        assert weight is not None
+        assert weight_grad is not None
         return _Linear(weight, bias, weight_grad, bias_grad)
 
     def narrow(self, active: int) -> None:
@@ -120,6 +136,48 @@ class Stack:
 
     def __call__(self, x: Tensor) -> Tensor:
         return _StackedChain.apply(x, self.anchor, self)  # type: ignore[no-any-return]
+
+    def cross_entropy(self, batch: Batch) -> Tensor:
+        """Loss and gradients of the plain loss, by the operations autograd would choose, without its bookkeeping."""
+        values = self.forward(batch.x)
+        logits = values[-1].flatten(0, 1)
+        chances = torch.log_softmax(logits, 1)
+        pull = torch.zeros_like(logits).scatter_(1, batch.y.unsqueeze(1), batch.weight.unsqueeze(1).neg())  # type: ignore[union-attr]
+        slope = torch.ops.aten._log_softmax_backward_data(pull, chances, 1, torch.float32)
+        self.g.zero_()
+        self.backward(values, slope.view(values[-1].shape))
+        return chances.view(-1).dot(pull.view(-1))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """The input and the output of every Linear layer, after its activation; (devices, samples, features)."""
+        h = x.view(self.active, len(x) // self.active, -1)
+        values = [h]
+        for step in self.views:
+            if isinstance(step, str):
+                h = h.relu_() if step == "relu" else h.tanh_()
+                values[-1] = h
+                continue
+            weight = step.weight.transpose(1, 2)
+            h = torch.bmm(h, weight) if step.bias is None else torch.baddbmm(step.bias.unsqueeze(1), h, weight)
+            values.append(h)
+        return values
+
+    def backward(self, values: list[Tensor], d: Tensor) -> None:
+        """Add the gradients to `g`; `d` is the gradient of the last output."""
+        position = len(values) - 1
+        for step in reversed(self.views):
+            if step == "relu":
+                d = torch.ops.aten.threshold_backward(d, values[position], 0)
+            elif step == "tanh":
+                d = torch.ops.aten.tanh_backward(d, values[position])
+            else:
+                position -= 1
+                assert isinstance(step, _Linear)
+                step.weight_grad.add_(torch.bmm(d.transpose(1, 2), values[position]))
+                if step.bias_grad is not None:
+                    step.bias_grad.add_(d.sum(1))
+                if position:
+                    d = torch.bmm(d, step.weight)
 
 
 @dataclass
@@ -141,42 +199,16 @@ class Row:
 
 
 class _StackedChain(torch.autograd.Function):
-    """Forward and backward of all devices' chains; gradients are added to the stack's own `g`."""
+    """A stack's forward and backward for losses that autograd differentiates; gradients go to the stack's own `g`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, stack: Stack) -> Tensor:
-        h = x.view(stack.active, len(x) // stack.active, -1)
-        values = [h]
-        for step in stack.views:
-            if isinstance(step, str):
-                h = h.relu_() if step == "relu" else h.tanh_()
-                values[-1] = h
-            elif step.bias is None:
-                h = torch.bmm(h, step.weight.transpose(1, 2))
-            else:
-                h = torch.baddbmm(step.bias.unsqueeze(1), h, step.weight.transpose(1, 2))
-            if not isinstance(step, str):
-                values.append(h)
-        ctx.stack, ctx.values = stack, values
-        return h.view(len(x), -1)
+        ctx.stack, ctx.values = stack, stack.forward(x)
+        return ctx.values[-1].flatten(0, 1)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        stack, values = ctx.stack, ctx.values
-        d = gradients[0].view(values[-1].shape)
-        position = len(values) - 1
-        for step in reversed(stack.views):
-            if step == "relu":
-                d = torch.ops.aten.threshold_backward(d, values[position], 0)
-            elif step == "tanh":
-                d = torch.ops.aten.tanh_backward(d, values[position])
-            else:
-                position -= 1
-                step.weight_grad.baddbmm_(d.transpose(1, 2), values[position])
-                if step.bias_grad is not None:
-                    step.bias_grad.add_(d.sum(1))
-                if position:
-                    d = torch.bmm(d, step.weight)
+        ctx.stack.backward(ctx.values, gradients[0].view(ctx.values[-1].shape))
         return None, None, None
 
 
@@ -189,11 +221,11 @@ class CohortEngine:
         self.stack: Stack | None = None
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
-        work = [self._prepare(job, ctx) for job in jobs]
-        yield from (Reply(w.job.device, reason="no samples to train on") for w in work if not w.ctx.steps)
-        work = sorted((w for w in work if w.ctx.steps), key=lambda w: -w.ctx.steps)
-        if work:
-            yield from self._train(work, ctx)
+        sizes = self.task.fleet.sizes
+        yield from (Reply(job.device, reason="no samples to train on") for job in jobs if not sizes[job.device])
+        full = [job for job in jobs if sizes[job.device]]
+        if full:
+            yield from self._train(full, ctx)
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.task.test is not None
@@ -201,27 +233,33 @@ class CohortEngine:
 
     def close(self) -> None: ...
 
-    def _prepare(self, job: Job, ctx: Context) -> "_Work":
-        data = self.task.fleet.samples(job.device)
-        steps = [ids for epoch in plan(self.task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.round, job.device)
-                 for ids in epoch]
-        ctx = ctx.on(job.device, len(steps), self.worker.start)
-        dev = self.worker.open(job, data, ctx) if steps else {}
-        return _Work(job, data, steps, dev, ctx)
-
-    def _train(self, work: list["_Work"], ctx: Context) -> Iterator[Reply]:
-        method, stack = self.task.method, self._stack(len(work))
-        for position, one in enumerate(work):
-            method.begin(stack.row(position), one.job.message, one.data, one.dev, one.ctx)
-        kept_messages = [kept(method, one.job.message) for one in work]
+    def _train(self, jobs: Sequence[Job], ctx: Context) -> Iterator[Reply]:
+        method = self.task.method
+        table = step_table(
+            self.task.batches,
+            [self.task.fleet.samples(job.device) for job in jobs],
+            [job.device for job in jobs],
+            ctx,
+        )
+        stack = self._stack(len(jobs))
+        work = [
+            self._begin(stack.row(position), jobs[k], table.data[position], table.counts[position], ctx)
+            for position, k in enumerate(table.order)
+        ]
         local = Local(stack, Message(), {}, ctx, LocalOptimiser(ctx.train, ctx.lr))
-        messages, devs = _Stacked(kept_messages), _Stacked([one.dev for one in work])
-        losses = train_steps(method, local, _stacked_batches(work, local, stack, messages, devs))
-        loss = float(losses) / sum(one.ctx.steps for one in work)
-        for position, one in enumerate(work):
-            upload = method.up(stack.row(position), kept_messages[position], one.data, one.dev, one.ctx)
+        messages, devs = _Stacked([one.message for one in work]), _Stacked([one.dev for one in work])
+        losses = train_steps(method, local, _stacked_batches(table, local, stack, messages, devs))
+        loss = float(losses) / sum(table.counts)
+        for one in work:
+            upload = method.up(one.row, one.message, one.data, one.dev, one.ctx)
             upload = self.task.privacy.protect(upload, one.ctx)
             yield Reply(one.job.device, upload, one.dev, loss, one.ctx.steps, self._own(one, upload))
+
+    def _begin(self, row: "Row", job: Job, data: Samples, steps: int, ctx: Context) -> "_Work":
+        ctx = ctx.on(job.device, steps, self.worker.start)
+        dev = self.worker.open(job, data, ctx)
+        self.task.method.begin(row, job.message, data, dev, ctx)
+        return _Work(job, row, data, kept(self.task.method, job.message), dev, ctx)
 
     def _own(self, one: "_Work", upload: Message) -> Tensor | None:
         if not one.job.measure or self.task.test is None:
@@ -239,8 +277,9 @@ class CohortEngine:
 @dataclass
 class _Work:
     job: Job
+    row: Row
     data: Samples
-    steps: list[Tensor]
+    message: Message  # what is kept of it
     dev: State
     ctx: Context
 
@@ -264,34 +303,14 @@ class _Stacked:
         return self.shared | {name: rows[:active] for name, rows in self.rows.items()}
 
 
-def _stacked_batches(work: Sequence[_Work], local: Local, stack: Stack, messages: _Stacked,
-                     devs: _Stacked) -> Iterator[Batch]:
-    """Step by step the batches of all devices that still have one; `work` is ordered by falling number of steps."""
-    x, y = torch.cat([one.data.flat for one in work]), torch.cat([one.data.y for one in work])
-    index, weight = _step_table(work)
-    counts = [len(one.steps) for one in work]
+def _stacked_batches(
+    table: StepTable, local: Local, stack: Stack, messages: _Stacked, devs: _Stacked
+) -> Iterator[Batch]:
+    """Step by step the batches of all devices that still have one."""
     active = 0
-    for step in range(counts[0]):
-        remaining = sum(count > step for count in counts)
+    for step, remaining in enumerate(table.active):
         if remaining != active:
             active = remaining
             stack.narrow(active)
             local.message, local.dev = Message(messages.first(active)), devs.first(active)
-        ids = index[step, :active].reshape(-1)
-        yield Batch(x[ids], y[ids], ids, weight[step, :active].reshape(-1))
-
-
-def _step_table(work: Sequence[_Work]) -> tuple[Tensor, Tensor]:
-    """Sample numbers and weights, (steps, devices, largest batch); padding has weight 0."""
-    steps = [ids for one in work for ids in one.steps]
-    offsets = [sum(len(one.data) for one in work[:k]) for k in range(len(work))]
-    slots = torch.tensor([step * len(work) + k for k, one in enumerate(work) for step in range(len(one.steps))])
-    starts = torch.tensor([offset for offset, one in zip(offsets, work, strict=True) for _ in one.steps])
-    sizes = torch.tensor([len(ids) for ids in steps]).unsqueeze(1)
-    padded = pad_sequence(steps, batch_first=True)
-    shares = (torch.arange(padded.shape[1]) < sizes) / sizes
-    shape = (len(work[0].steps), len(work), padded.shape[1])
-    index = torch.zeros(shape[0] * shape[1], shape[2], dtype=torch.int64)
-    weight = torch.zeros(shape[0] * shape[1], shape[2])
-    index[slots], weight[slots] = padded + starts.unsqueeze(1), shares
-    return index.view(shape), weight.view(shape)
+        yield table.batch(step)

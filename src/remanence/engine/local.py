@@ -76,8 +76,10 @@ class PoolEngine:
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.task.test is not None
         self._tell_all({"do": "model", "w": w})
-        orders = [{"do": "measure", "piece": i, "start": start, "stop": stop}
-                  for i, (start, stop) in enumerate(_pieces(len(self.task.test)))]
+        orders = [
+            {"do": "measure", "piece": i, "start": start, "stop": stop}
+            for i, (start, stop) in enumerate(_pieces(len(self.task.test)))
+        ]
         answers = sorted(self._share(orders), key=lambda answer: answer["piece"])
         return _summed((answer["correct"], answer["loss"]) for answer in answers)
 
@@ -102,12 +104,12 @@ class PoolEngine:
                 self._send(connection, waiting.pop())
                 busy.append(connection)
             while busy:
-                for connection in wait(busy):
-                    answer = self._receive(connection)  # type: ignore[arg-type]
-                    busy.remove(connection)  # type: ignore[arg-type]
+                for connection in _ready(busy):
+                    answer = self._receive(connection)
+                    busy.remove(connection)
                     if waiting:
-                        self._send(connection, waiting.pop())  # type: ignore[arg-type]
-                        busy.append(connection)  # type: ignore[arg-type]
+                        self._send(connection, waiting.pop())
+                        busy.append(connection)
                     yield answer
         finally:
             for connection in busy:  # the caller stopped early: leave no answer in a pipe
@@ -132,6 +134,11 @@ class PoolEngine:
         process = self.processes[self.connections.index(connection)]
         process.join(timeout=1)
         return RunError(f"a worker process ended (exit code {process.exitcode}); was the memory used up?")
+
+
+def _ready(connections: Sequence[Connection]) -> list[Connection]:
+    """Those with an answer."""
+    return [found for found in wait(connections) if isinstance(found, Connection)]
 
 
 def _serve(task: Task, connection: Connection, others: list[Connection]) -> None:

@@ -11,7 +11,8 @@ from remanence.registry import options
 class EngineOptions:
     name: Literal["local"] = "local"
     workers: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        "auto", description="worker processes; 1 = train in this process")
+        "auto", description="worker processes; 1 = train in this process"
+    )
     cohort: Literal["auto", "on", "off"] = Field("auto", description="train many small dense models in one stack")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is quicker and less exact")
     quorum: float = Field(1.0, gt=0, le=1, description="share of the selected devices whose uploads end a round")

@@ -31,4 +31,4 @@ def receive(connection: Connection) -> Any:
 
 
 def _view(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +31,8 @@ class Fleet(Protocol):
     def sizes(self) -> Sequence[int]: ...
 
     def samples(self, device: int) -> Samples: ...
+
+    def counts(self, device: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -103,4 +106,3 @@ class Worker:
         assert self.task.test is not None
         self.net.load(w)
         return count_correct(self.net, self.task.test, start, stop)
-

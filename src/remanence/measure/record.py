@@ -48,26 +48,38 @@ class Recorder:
         assert self.test is not None
         if not bool(w.isfinite().all()):
             chance = 1 / self.test.classes
-            return {"diverged": True, "accuracy": chance, "test_loss": None, "per_class": [chance] * self.test.classes,
-                    "per_task": [chance]}
+            return {
+                "diverged": True,
+                "accuracy": chance,
+                "test_loss": None,
+                "per_class": [chance] * self.test.classes,
+                "per_task": [chance],
+            }
         correct, loss = tester.measure(w)
         samples = len(self.test)
-        return {"accuracy": int(correct.sum()) / samples, "test_loss": loss / samples,
-                "per_class": per_class(correct, self.test.counts),
-                "per_task": per_task(correct, self.test.counts, [range(self.test.classes)])}
+        return {
+            "accuracy": int(correct.sum()) / samples,
+            "test_loss": loss / samples,
+            "per_class": per_class(correct, self.test.counts),
+            "per_task": per_task(correct, self.test.counts, [range(self.test.classes)]),
+        }
 
     def devices(self, own: Mapping[int, Tensor | None]) -> dict[str, Any]:
         """The counted devices' own models, before they were merged: three means over devices."""
         if self.test is None:
             return {}
-        rows = [device_accuracies(per_class(correct, self.test.counts), _shares(self.fleet.counts(device)))
-                for device, correct in own.items() if correct is not None]
+        rows = [
+            device_accuracies(per_class(correct, self.test.counts), _shares(self.fleet.counts(device)))
+            for device, correct in own.items()
+            if correct is not None
+        ]
         if not rows:
             return {}
         table = np.array(rows)
         names = ("client_acc_global", "client_acc_local", "client_acc_out")
         return dict(zip(names, table.mean(0).tolist(), strict=True)) | {
-            "client_acc_global_std": float(table[:, 0].std(ddof=1)) if len(rows) > 1 else 0.0}
+            "client_acc_global_std": float(table[:, 0].std(ddof=1)) if len(rows) > 1 else 0.0
+        }
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
@@ -93,8 +105,13 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         **{name: _last(history, name) for name in ("client_acc_global", "client_acc_local", "client_acc_out")},
         "bytes_up": sum(event["bytes_up"] for event in history),
         "bytes_down": sum(event["bytes_down"] for event in history),
-        "participation": {"least": int(participation.min()), "most": int(participation.max()),
-                          "gini": gini(participation)} if history else None,
+        "participation": {
+            "least": int(participation.min()),
+            "most": int(participation.max()),
+            "gini": gini(participation),
+        }
+        if history
+        else None,
         "refused": sum(len(event["refused"]) for event in history),
         "diverged": any(event.get("diverged") for event in history),
     }

@@ -16,7 +16,10 @@ def state_bytes(federation: Federation) -> dict[str, int]:
     moments = 2 if train.optimiser == "adam" else int(bool(train.momentum))
     copies = 2 + moments + int(method.teacher)
     kept = size({name: down[name] for name in method.keeps}) if down is not None else 0
-    return {"server": size([federation.w, federation.srv, federation.optimiser]),
-            "device_kept": federation.states.largest,
-            "device_transient": copies * model + kept + federation.states.largest,
-            "down": 0 if down is None else down.size(), "up": up}
+    return {
+        "server": size([federation.w, federation.srv, federation.optimiser]),
+        "device_kept": federation.states.largest,
+        "device_transient": copies * model + kept + federation.states.largest,
+        "down": 0 if down is None else down.size(),
+        "up": up,
+    }

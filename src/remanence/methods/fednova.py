@@ -1,8 +1,8 @@
 """FedNova: normalised averaging removes the bias of unequal numbers of local steps.
 
-Wang, Liu, Liang, Joshi, Poor 2020, NeurIPS, arXiv 2007.07481. Changes `up`, `weigh`, `step` (and `grad` when mu > 0).
-The original rule, without the variance reduction that a public library adds to it under the same name. Its optional
-server momentum is `optimise = "fedavgm"`. Batch-norm statistics are averaged by samples, not normalised.
+Wang, Liu, Liang, Joshi, Poor 2020, NeurIPS, arXiv 2007.07481. Changes `up`, `weigh`, `step` (and `grad` when
+mu > 0). The original rule, without the variance reduction that a public library adds under the same name. Its
+optional server momentum is `optimise = "fedavgm"`. Batch-norm statistics: averaged by samples, not normalised.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,13 @@ class FedNova(FedProx):
     mu: float = Field(0.0, ge=0, description="strength of a proximal term; needs train.momentum = 0")
     ups = {"w": "weighted", "a": "samples", "steps": "samples", "tail": "samples"}
 
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        return ("w",) if self.mu else ()
-
     def check(self, train: Training) -> None:
         require_sgd(self.name, train)
         if self.mu and train.momentum:
-            raise UserError(f"method.mu: {self.mu} with train.momentum = {train.momentum} is not allowed: "
-                            "FedNova's step count is defined for one of the two")
+            raise UserError(
+                f"method.mu: {self.mu} with train.momentum = {train.momentum} is not allowed: "
+                "FedNova's step count is defined for one of the two"
+            )
 
     def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
         pull = ctx.lr * self.mu
@@ -58,7 +56,7 @@ class FedNova(FedProx):
     def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
         tau = merged.get("steps", merged["a"])  # tau_eff = sum p_k a_k
         direction = (w - merged["w"]) * (merged["total_weight"] / merged["samples"])  # sum p_k d_k
-        new = w - tau * direction  # w_g - tau_eff sum p_k d_k
+        new: Tensor = w - tau * direction  # w_g - tau_eff sum p_k d_k
         if "tail" in merged:
             new[-len(merged["tail"]) :] = merged["tail"]
         return new

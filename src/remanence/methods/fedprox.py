@@ -19,7 +19,10 @@ class FedProx(Method):
     """FedAvg with (mu/2) ||w - w_g||^2 added to the local loss."""
 
     mu: float = Field(0.01, ge=0, description="strength of the proximal term")
-    keeps = ("w",)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return ("w",) if self.mu else ()
 
     def grad(self, net: Network, message: Message, dev: State, ctx: Context) -> None:
         if self.mu:

@@ -1,8 +1,9 @@
 """SCAFFOLD: control variates cancel each device's drift.
 
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, ICML. Changes `down`, `grad`, `up`, `step`; a device keeps c_k,
-the server c. Deviation: with momentum the displacement is divided by the effective number of steps, so that c_k keeps
-the size of a gradient (`divisor="steps"` is the plain count; without momentum the two are the same).
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020, ICML. Changes `down`, `grad`, `up`, `step`; a device
+keeps c_k, the server c; both cover the trainable parameters, batch-norm statistics are averaged as in FedAvg.
+Deviation: with momentum the displacement is divided by the effective number of steps, so that c_k keeps the
+size of a gradient (`divisor="steps"` is the plain count; without momentum the two are the same).
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ from remanence.core.message import Message
 from remanence.core.method import Method, Network, full_gradient
 from remanence.core.optimiser import Training, effective_steps, require_sgd
 from remanence.core.state import State
-from remanence.core.vector import FlatModel
 from remanence.data.samples import Samples
 from remanence.registry import methods, options
 
@@ -28,8 +28,8 @@ class Scaffold(Method):
     """Every local gradient is corrected by c - c_k, the drift of this device."""
 
     eta_g: float = Field(1.0, gt=0, description="server learning rate")
-    divisor: Literal["effective", "steps"] = "effective"
     option: Literal["I", "II"] = Field("II", description="I: c_k is the full gradient at the received model")
+    divisor: Literal["effective", "steps"] = "effective"
     ups = {"w": "weighted", "delta_c": "sum"}
     keeps = ("w", "c")
 
@@ -39,27 +39,31 @@ class Scaffold(Method):
     def stacks(self) -> bool:
         return self.option == "II"
 
-    def open_server(self, net: FlatModel, ctx: Context) -> State:
-        return {"c": torch.zeros_like(net.w)}
+    def open_server(self, net: Network, ctx: Context) -> State:
+        return {"c": torch.zeros(net.size)}
 
-    def open_device(self, net: FlatModel, data: Samples, ctx: Context) -> State:
-        return {"c": torch.zeros_like(net.w)}
+    def open_device(self, net: Network, data: Samples, ctx: Context) -> State:
+        return {"c": torch.zeros(net.size)}
 
     def down(self, w: Tensor, device: int, srv: State, ctx: Context) -> Message:
         return Message(w=w, c=srv["c"])
 
     def grad(self, net: Network, message: Message, dev: State, ctx: Context) -> None:
-        net.g.add_(message["c"] - dev["c"])  # g - c_k + c
+        net.g[..., : net.size].add_(message["c"] - dev["c"])  # g - c_k + c
 
     def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
         w, old = net.copy(), dev["c"]
+        steps = effective_steps(ctx.steps, ctx.train.momentum if self.divisor == "effective" else 0.0)
+        # c_k^+ = c_k - c + (w_g - w_k) / (eta A_k)
+        dev["c"] = old - message["c"] + (message["w"] - w)[: net.size] / (ctx.lr * steps)
         if self.option == "I":
-            dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)
-        else:
-            steps = effective_steps(ctx.steps, ctx.train.momentum if self.divisor == "effective" else 0.0)
-            dev["c"] = old - message["c"] + (message["w"] - w) / (ctx.lr * steps)  # c_k^+ = c_k - c + (w_g - w_k)/(eta A_k)
+            dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)[: net.size]
+            net.load(w)  # the device's own model is measured after this
         return Message(w=w, n=len(data), delta_c=dev["c"] - old)
 
     def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
         srv["c"] = srv["c"] + merged["delta_c"] / ctx.devices  # c <- c + (K/N) mean of delta c_k
-        return merged["w"] if self.eta_g == 1 else w + self.eta_g * (merged["w"] - w)  # type: ignore[no-any-return]
+        new, size = merged["w"], len(srv["c"])
+        if self.eta_g != 1:
+            new[:size] = (w + self.eta_g * (new - w))[:size]  # w_g + eta_g (mean of w_k - w_g)
+        return new  # type: ignore[no-any-return]

@@ -39,7 +39,9 @@ def plan_cells(trees: Sequence[Tree], seeds: int) -> list[Cell]:
     names = [cell.folder for cell in cells]
     twice = next((cell for cell in cells if names.count(cell.folder) > 1), None)
     if twice is not None:
-        raise UserError(f"label: two experiments are called '{twice.label}' with seed {twice.seed}; set label in their files")
+        raise UserError(
+            f"label: two experiments are called '{twice.label}' with seed {twice.seed}; set label in their files"
+        )
     return cells
 
 
@@ -53,7 +55,9 @@ def with_seed(tree: Tree, number: int) -> Tree:
     return {**tree, "seed": seed + number if isinstance(seed, int) else seed, "seeds": moved}
 
 
-def play_cells(cells: Sequence[Cell], path: Path, resume: bool, tell: Callable[[Cell], Listener]) -> list[dict[str, Any]]:
+def play_cells(
+    cells: Sequence[Cell], path: Path, resume: bool, tell: Callable[[Cell], Listener]
+) -> list[dict[str, Any]]:
     """Run what is not finished yet; the results in the order of the cells."""
     path.mkdir(parents=True, exist_ok=True)
     listing = [{"label": cell.label, "seed": cell.seed, "folder": cell.folder} for cell in cells]

@@ -84,5 +84,9 @@ class DeviceStates:
                 path.unlink(missing_ok=True)
 
     def restore(self, tree: dict[str, Any]) -> None:
-        self._memory, self._files, self._sizes = dict(tree["memory"]), dict(tree["files"]), dict(tree["sizes"])
+        self._memory, self._files, self._sizes = (
+            dict(tree["memory"]),
+            dict(tree["files"]),
+            dict(tree["sizes"]),
+        )
         self._referred = [set(self._files.values())]

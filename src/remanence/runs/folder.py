@@ -66,8 +66,10 @@ class RunFolder:
                     os.truncate(path, length)  # half a line would spoil the log
                     raise
         except OSError as error:
-            raise RunError(f"{path}: could not be written: {str(error.strerror).lower()}. Nothing before is lost: "
-                           "free some space and go on with --resume") from None
+            raise RunError(
+                f"{path}: could not be written: {str(error.strerror).lower()}. Nothing before is lost: "
+                "free some space and go on with --resume"
+            ) from None
 
     def save_checkpoint(self, round: int, tree: State) -> None:
         """The state after `round`, with the length of the logs up to it."""

@@ -37,8 +37,13 @@ class Session:
     saved_time: float = field(default_factory=time.monotonic)
 
 
-def play(experiment: Experiment, parent: Path, resume: bool = False, tell: Listener = lambda kind, facts: None,
-         path: Path | None = None) -> dict[str, Any]:
+def play(
+    experiment: Experiment,
+    parent: Path,
+    resume: bool = False,
+    tell: Listener = lambda kind, facts: None,
+    path: Path | None = None,
+) -> dict[str, Any]:
     """Run to the end and return the result; with `resume`, go on where the newest folder of this experiment stopped."""
     folder = _resumable(experiment, parent, path) if resume else None
     if folder is not None and folder.finished:
@@ -73,8 +78,10 @@ def _same(folder: RunFolder, experiment: Experiment) -> RunFolder:
     different = [key for key in sorted({*theirs, *ours}) if theirs.get(key) != ours.get(key)]
     if different:
         key = different[0]
-        raise UserError(f"--resume: {folder.path} holds another experiment: {key} is {theirs.get(key, 'absent')!r} there, "
-                        f"{ours.get(key, 'absent')!r} here")
+        raise UserError(
+            f"--resume: {folder.path} holds another experiment: {key} is {theirs.get(key, 'absent')!r} there, "
+            f"{ours.get(key, 'absent')!r} here"
+        )
     return folder
 
 
@@ -97,8 +104,9 @@ def _restore(session: Session, federation: Federation, prepared: Prepared) -> No
         folder.write_json("evidence.json", evidence(prepared, federation.engine_line))
         return
     if tree["w"].shape != federation.w.shape:
-        raise UserError(f"{folder.path}: its checkpoint is of another model ({len(tree['w'])} numbers, "
-                        f"here {len(federation.w)})")
+        raise UserError(
+            f"{folder.path}: its checkpoint is of another model ({len(tree['w'])} numbers, here {len(federation.w)})"
+        )
     federation.restore(tree)
     session.history = [event for event in folder.read_events() if event["event"] == "round"]
     session.saved_round = federation.round
@@ -122,8 +130,10 @@ def _rounds(session: Session, federation: Federation) -> None:
 
 def _due(session: Session, federation: Federation) -> bool:
     options = session.experiment.checkpoint
-    return (federation.round - session.saved_round >= options.every
-            and time.monotonic() - session.saved_time >= options.seconds)
+    return (
+        federation.round - session.saved_round >= options.every
+        and time.monotonic() - session.saved_time >= options.seconds
+    )
 
 
 def _checkpoint(session: Session, federation: Federation) -> None:
@@ -136,10 +146,15 @@ def _finish(session: Session, federation: Federation, plan: Plan) -> dict[str, A
     if session.saved_round != federation.round:
         _checkpoint(session, federation)
     result = summary(session.history, len(plan.task.fleet.sizes))
-    result |= {"run": str(session.folder.path), "name": session.experiment.general.name,
-               "method": session.experiment.method.name, "seed": session.experiment.general.seed,
-               "state_bytes": state_bytes(federation), **_speed(session.folder),
-               "weights_sha256": digest(federation.w)}
+    result |= {
+        "run": str(session.folder.path),
+        "name": session.experiment.general.name,
+        "method": session.experiment.method.name,
+        "seed": session.experiment.general.seed,
+        "state_bytes": state_bytes(federation),
+        **_speed(session.folder),
+        "weights_sha256": digest(federation.w),
+    }
     session.folder.write_json("result.json", result)
     session.tell("end", result)
     return result
@@ -148,7 +163,10 @@ def _finish(session: Session, federation: Federation, plan: Plan) -> dict[str, A
 def _speed(folder: RunFolder) -> dict[str, Any]:
     entries = folder.read_timing()
     seconds, samples = sum(e["seconds"] for e in entries), sum(e["samples"] for e in entries)
-    return {"seconds": round(seconds, 3), "samples_per_second": round(samples / seconds, 1) if seconds else None}
+    return {
+        "seconds": round(seconds, 3),
+        "samples_per_second": round(samples / seconds, 1) if seconds else None,
+    }
 
 
 def finished_result(folder: RunFolder) -> dict[str, Any]:
@@ -158,12 +176,20 @@ def finished_result(folder: RunFolder) -> dict[str, Any]:
 def evidence(prepared: Prepared, engine: str) -> dict[str, Any]:
     """With what the run was made."""
     packages = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
-    return {"remanence": __version__, "python": platform.python_version(),
-            "packages": {name: importlib.metadata.version(name) for name in packages},
-            "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count(),
-                        "torch_parallel": torch.__config__.parallel_info().splitlines()[0]},
-            "engine": engine, "origin": prepared.start["origin"],
-            "initial_weights_sha256": digest(prepared.plan.task.network().w)}
+    return {
+        "remanence": __version__,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in packages},
+        "machine": {
+            "system": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "torch_parallel": torch.__config__.parallel_info().splitlines()[0],
+        },
+        "engine": engine,
+        "origin": prepared.start["origin"],
+        "initial_weights_sha256": digest(prepared.plan.task.network().w),
+    }
 
 
 def _processor() -> str:

@@ -33,8 +33,14 @@ def read_run(folder: Path) -> RunRecord:
         config = tomllib.loads((folder / "experiment.toml").read_text())
         events = _lines(folder / "events.jsonl")
         result = folder / "result.json"
-        return RunRecord(folder, config, events[0], [e for e in events if e["event"] == "round"],
-                         json.loads(result.read_text()) if result.exists() else None, _lines(folder / "timing.jsonl"))
+        return RunRecord(
+            folder,
+            config,
+            events[0],
+            [e for e in events if e["event"] == "round"],
+            json.loads(result.read_text()) if result.exists() else None,
+            _lines(folder / "timing.jsonl"),
+        )
     except FileNotFoundError as error:
         raise UserError(f"{folder}: not a run folder ({Path(str(error.filename)).name} is missing)") from None
     except (ValueError, KeyError, IndexError) as error:

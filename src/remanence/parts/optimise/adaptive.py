@@ -71,4 +71,3 @@ class FedAdam(Adaptive):
 class FedYogi(Adaptive):
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return v - (1 - self.beta2) * square * torch.sign(v - square)
-

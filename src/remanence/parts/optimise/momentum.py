@@ -26,4 +26,3 @@ class FedAvgM(Optimise):
             return target  # FedAvg's own average: x + (average - x) would round
         state["m"] = self.beta * state["m"] + (target - w)  # m_t = beta m_{t-1} + Delta_t
         return w + self.eta * state["m"]  # type: ignore[no-any-return]  # x_{t+1} = x_t + eta m_t
-

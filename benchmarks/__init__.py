@@ -1,0 +1,1 @@
+"""How quick and how small remanence is on this machine: `python -m benchmarks --help`."""

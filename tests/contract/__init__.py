@@ -1,0 +1,1 @@
+"""The suite that every registered method and part must pass."""

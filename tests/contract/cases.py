@@ -1,0 +1,183 @@
+"""Every registered method and part as a case, on a fleet small enough to try them all."""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+from remanence import simulate, simulation
+from remanence.core.federation import Event, Federation, Plan
+from remanence.core.method import Method
+from remanence.core.rng import torch_generator
+from remanence.core.state import State, clone, equal
+from remanence.engine.memory import one_thread
+from remanence.registry import methods, option_fields, parts
+from remanence.runs.devices import DeviceStates
+
+CLASSES, ROUNDS = 3, 3
+SERIAL = {"workers": 1, "cohort": "off"}
+SIZES = (7, 1, 5, 4, 6, 3)  # device 1 has a single sample, device 2 a single class
+Devices = list[tuple[Tensor, Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Arguments of `simulate` that choose one registered thing."""
+
+    label: str
+    arguments: Mapping[str, Any]
+
+    def plan(self, **more: Any) -> Plan:
+        return make_plan(**{**self.arguments, **more})
+
+
+def registered() -> list[Case]:
+    """Every method, and every part of the kinds that `simulate` takes; the others do nothing that a run could show."""
+    found = [Case(name, {"method": name}) for name in methods.names()]
+    kinds = [kind for kind in parts if kind in inspect.signature(simulate).parameters]
+    return found + [Case(f"{kind}-{name}", {kind: name}) for kind in kinds for name in parts[kind].names()]
+
+
+def distinct(cases: Sequence[Case]) -> list[Case]:
+    """Without those that make the plan of an earlier one: the default parts, and `fedadam` as a part."""
+    plans: list[tuple[Any, ...]] = []
+    kept = []
+    for case in cases:
+        plan = case.plan()
+        choice = (plan.task.method, plan.task.privacy, plan.select, plan.merge, plan.optimise)
+        if choice not in plans:
+            plans.append(choice)
+            kept.append(case)
+    return kept
+
+
+def make_plan(**arguments: Any) -> Plan:
+    """The plan that `simulate` would play."""
+    defaults = {"model": mlp(), "devices": fleet(), "test": samples(12, 90), "public": samples(4, 91)[0],
+                "rounds": ROUNDS, "epochs": 2, "batches": 4, "lr": 0.1, "seed": 5, "engine": SERIAL}
+    with patch.object(simulation, "_play", lambda plan: plan):
+        plan: Plan = simulate(**{**defaults, **arguments})
+    return plan
+
+
+def samples(count: int, number: int, labels: Sequence[int] = range(CLASSES)) -> tuple[Tensor, Tensor]:
+    """Noisy images (1, 4, 4) whose mean tells the class."""
+    generator = torch_generator(number, "contract data")
+    y = torch.tensor([labels[i % len(labels)] for i in range(count)], dtype=torch.int64)
+    return torch.randn(count, 1, 4, 4, generator=generator) + y.view(-1, 1, 1, 1) - 1.0, y
+
+
+def fleet(sizes: Sequence[int] = SIZES) -> Devices:
+    return [samples(size, device, [2] if device == 2 else range(CLASSES)) for device, size in enumerate(sizes)]
+
+
+def fleet_with_empty_device() -> Devices:
+    return fleet((7, 0, 5, 4))
+
+
+class Halves(nn.Module):
+    """Features and head, which some methods address by name."""
+
+    def __init__(self, features: nn.Module, width: int) -> None:
+        super().__init__()
+        self.features, self.head = features, nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+def mlp() -> nn.Module:
+    return _seeded(lambda: Halves(nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.ReLU()), 5))
+
+
+def batch_norm() -> nn.Module:
+    """Floating and integer buffers, and statistics that depend on the batch."""
+    return _seeded(lambda: Halves(nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten()), 8))
+
+
+def dropout() -> nn.Module:
+    """Draws while it trains."""
+    return _seeded(lambda: Halves(nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Dropout(0.4)), 6))
+
+
+NETS = {"batch-norm": batch_norm, "dropout": dropout}
+
+
+def _seeded(build: Any) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        module: nn.Module = build()
+    return module
+
+
+@dataclasses.dataclass
+class Outcome:
+    """All that a run leaves behind."""
+
+    tree: State  # weights, server state, device states
+    events: list[Event]
+
+    @property
+    def w(self) -> Tensor:
+        return self.tree["w"]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and equal(self.tree, other.tree) and self.events == other.events
+
+
+@contextmanager
+def federation(plan: Plan, states: DeviceStates | None = None) -> Iterator[Federation]:
+    with one_thread(), Federation(plan, states) as opened:
+        yield opened
+
+
+def play(plan: Plan) -> Outcome:
+    with federation(plan) as run:
+        events = list(run.play())
+        return outcome(run, events)
+
+
+def outcome(run: Federation, events: list[Event]) -> Outcome:
+    return Outcome(clone(whole(run)), events)
+
+
+def whole(run: Federation) -> State:
+    """Weights, server state and the state of every device, wherever it is stored."""
+    tree = run.tree()
+    return tree | {"devices": {device: run.states.get(device) for device in run.states}}
+
+
+@cache
+def reference(case_label: str, net: str = "mlp") -> Outcome:
+    """The unbroken serial run of a case, which many tests compare with."""
+    case = next(case for case in CASES if case.label == case_label)
+    return play(case.plan(**({} if net == "mlp" else {"model": NETS[net]()})))
+
+
+def rebuilt(method: Method) -> Method:
+    """Another object with the same options."""
+    return type(method)(**{name: getattr(method, name) for name in option_fields(type(method))})
+
+
+def spoilt(method: Method, device: int) -> Method:
+    """The same method, but what `device` uploads is not a number."""
+
+    class Spoilt(type(method)):  # type: ignore[misc]
+        def up(self, net: Any, message: Any, data: Any, dev: Any, ctx: Any) -> Any:
+            upload = super().up(net, message, data, dev, ctx)
+            if ctx.device == device:
+                name = next(name for name, value in upload.items() if isinstance(value, Tensor))
+                upload[name] = upload[name] * float("nan")
+            return upload
+
+    return Spoilt(**{name: getattr(method, name) for name in option_fields(type(method))})
+
+
+CASES = distinct(registered())

@@ -1,0 +1,38 @@
+"""The number of workers changes no bit, whatever the network draws or counts."""
+
+import pytest
+
+from contract.cases import CASES, NETS, Case, Outcome, federation, outcome, play, reference
+from remanence.core.federation import Plan
+from remanence.engine.local import PoolEngine
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+
+
+def play_in_workers(plan: Plan, workers: int) -> Outcome:
+    with federation(plan) as run:
+        run.engine.close()
+        run.engine = PoolEngine(plan.task, workers)
+        events = list(run.play())
+        return outcome(run, events)
+
+
+@each_case
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_give_the_bits_of_the_serial_path(case: Case, net: str, workers: int) -> None:
+    plan = case.plan(model=NETS[net]())
+    assert play_in_workers(plan, workers) == reference(case.label, net)
+
+
+@each_case
+def test_a_quorum_gives_the_same_bits_on_any_number_of_workers(case: Case) -> None:
+    settings = {"quorum": 0.5, "lost": 0.2, "cohort": "off", "workers": 1}
+    plan = case.plan(engine=settings)
+    serial = play(plan)
+    assert play(plan) == serial
+    assert play_in_workers(plan, 2) == serial
+    for event in serial.events:
+        assert 0 < len(event["counted"]) <= 3
+        assert len(event["counted"]) + len(event["refused"]) == 6
+        assert "late: the quorum was reached" in event["refused"].values()
