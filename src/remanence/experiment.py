@@ -62,7 +62,6 @@ def prepare(experiment: Experiment) -> Prepared:
         experiment.engine,
         experiment.measure,
         experiment.seed("sampling"),
-        notes=notes,
     )
     return Prepared(plan, _start(experiment, dataset, fleet, module, notes), time.perf_counter() - started)
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+import pydantic
 import torch
 from torch import Tensor, nn
 
@@ -38,10 +39,28 @@ class Case:
 
 
 def registered() -> list[Case]:
-    """Every method, and every part of the kinds that `simulate` takes; the others do nothing that a run could show."""
+    """Every method in all its modes, and every part of the kinds that `simulate` takes."""
     found = [Case(name, {"method": name}) for name in methods.names()]
+    found += [mode for name in methods.names() if name not in methods.combinations for mode in modes(name)]
     kinds = [kind for kind in parts if kind in inspect.signature(simulate).parameters]
     return found + [Case(f"{kind}-{name}", {kind: name}) for kind in kinds for name in parts[kind].names()]
+
+
+def modes(name: str) -> list[Case]:
+    """One case for each further choice of a word, a switch, or a strength whose default is 0."""
+    schema = pydantic.TypeAdapter(methods.get(name)).json_schema()
+    choices = [(option, value) for option, field in schema.get("properties", {}).items()
+               for value in alternatives(field)]
+    return [Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}})
+            for option, value in choices]
+
+
+def alternatives(field: Mapping[str, Any]) -> list[Any]:
+    if field.get("type") == "boolean":
+        return [not field.get("default")]
+    if field.get("type") == "number" and field.get("default") == 0:
+        return [0.1]
+    return [value for value in field.get("enum", []) if value != field.get("default")]
 
 
 def distinct(cases: Sequence[Case]) -> list[Case]:

@@ -114,9 +114,7 @@ def test_same_seed_same_partition_and_another_seed_another(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_device_takes_everything(name: str) -> None:
-    parts = split(
-        name, CIFAR[:200], 1, group=np.zeros(200), **({"per_device": 10} if name == "shards" else {})
-    )
+    parts = split(name, CIFAR[:200], 1, group=np.zeros(200), **({"per_device": 10} if name == "shards" else {}))
     assert np.array_equal(parts.indices[0], np.arange(200))
 
 
@@ -256,9 +254,7 @@ def test_random_turns_are_uniform_among_devices_with_room() -> None:
 
 
 def test_device_wise_uses_uniform_chances_when_none_of_its_classes_is_left() -> None:
-    table = dirichlet_devices.cumulative(
-        np.array([[1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]), np.array([0, 1, 1]) > 0
-    )
+    table = dirichlet_devices.cumulative(np.array([[1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]), np.array([0, 1, 1]) > 0)
     assert table[0] == [0.0, 0.5, 1.0]
     assert table[1] == pytest.approx([0.0, 0.25, 1.0])
 
@@ -296,9 +292,7 @@ def test_one_group_per_device_keeps_the_order_of_the_groups() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("devices", "words"), [(21, "21 devices, but only 20 training samples"), (0, "at least 1")]
-)
+@pytest.mark.parametrize(("devices", "words"), [(21, "21 devices, but only 20 training samples"), (0, "at least 1")])
 def test_wrong_number_of_devices(name: str, devices: int, words: str) -> None:
     with pytest.raises(UserError, match=rf"^devices\.count: .*{words}"):
         split(name, np.arange(20) % 10, devices, group=np.arange(20))

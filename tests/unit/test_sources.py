@@ -98,9 +98,7 @@ def test_named_data_that_cannot_be_found(tmp_path: Path) -> None:
         "mnist",
     )
     fails(r"cifar-10-binary\.tar\.gz", "cifar10")
-    fails(
-        r"^data\.path: no such file or folder: .*mnits; did you mean '.*/mnist'", "mnist", _beside(tmp_path)
-    )
+    fails(r"^data\.path: no such file or folder: .*mnits; did you mean '.*/mnist'", "mnist", _beside(tmp_path))
 
 
 def _beside(folder: Path) -> Path:
@@ -216,9 +214,7 @@ def install_hub(monkeypatch, load: Callable[..., Any]) -> None:
 def hub_table(count: int) -> Table:
     kinds = {"a": Value(), "state": ClassLabel(), "machine": Value()}
     numbers = list(range(count))
-    return Table(
-        kinds, a=numbers, state=[number % 2 for number in numbers], machine=[str(n % 3) for n in numbers]
-    )
+    return Table(kinds, a=numbers, state=[number % 2 for number in numbers], machine=[str(n % 3) for n in numbers])
 
 
 def test_hub_tables(monkeypatch) -> None:

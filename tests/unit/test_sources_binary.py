@@ -135,9 +135,7 @@ def test_cifar100_fine_and_coarse(tmp_path: Path) -> None:
     rows = np.frombuffer(files["train.bin"], np.uint8).reshape(4, -1).copy()
     rows[:, 0], rows[:, 1] = 19, 99
     fine = "\n".join(f"fine{number}" for number in range(100)).encode()
-    path = write_tar(
-        tmp_path / "c.tar.gz", {**files, "train.bin": rows.tobytes(), "fine_label_names.txt": fine}
-    )
+    path = write_tar(tmp_path / "c.tar.gz", {**files, "train.bin": rows.tobytes(), "fine_label_names.txt": fine})
     assert kind_of(path) == "cifar100"
     data = loaded("cifar100", path)
     assert (data.classes, data.train.y.tolist(), data.labels[99]) == (100, [99] * 4, "fine99")
@@ -199,9 +197,7 @@ def test_npz_with_both_parts_and_groups(tmp_path: Path) -> None:
 
 
 def test_npz_undivided_is_divided_the_same_way_every_time(tmp_path: Path) -> None:
-    path = write_npz(
-        tmp_path / "a.npz", signal=np.arange(40.0)[:, None], fault=np.arange(40) % 2, who=np.arange(40)
-    )
+    path = write_npz(tmp_path / "a.npz", signal=np.arange(40.0)[:, None], fault=np.arange(40) % 2, who=np.arange(40))
     data = loaded(None, path, x="signal", y="fault", group="who", test=0.25)
     assert (len(data.train), len(data.test)) == (30, 10)
     assert sorted(data.train.group.tolist() + data.test.group.tolist()) == list(range(40))
@@ -233,9 +229,7 @@ def test_layouts(tmp_path: Path, shape, kind, layout, expected) -> None:
     assert data.train.x.is_contiguous()
     assert len(data.mean) == expected[0]
     assert torch.isfinite(data.prepare(data.train).x).all()
-    assert float(data.train.x.to(torch.float64).sum() + data.test.x.to(torch.float64).sum()) == x.sum(
-        dtype=float
-    )
+    assert float(data.train.x.to(torch.float64).sum() + data.test.x.to(torch.float64).sum()) == x.sum(dtype=float)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,7 @@ def test_both_readers_agree_to_the_bit(tmp_path: Path, monkeypatch) -> None:
     values = np.concatenate([draws.normal(size=300), 10.0 ** draws.uniform(-40, 38, 300)])
     forms = ["{!r}", "{:.3e}", " {:.9f} ", "+{!r}", '"{!r}"']
     lines = [
-        f"{forms[row % 5].format(float(value))},{row % 7}, é{row % 3} "
-        for row, value in enumerate(np.abs(values))
+        f"{forms[row % 5].format(float(value))},{row % 7}, é{row % 3} " for row, value in enumerate(np.abs(values))
     ]
     text = "\ufeff" + "\r\n".join(['"a ""quoted"" name",group,label', *lines]) + "\r\n"
     path = write(tmp_path / "a.csv", text)

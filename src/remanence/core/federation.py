@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,7 +40,6 @@ class Plan:
     measure: Measure
     sampling_seed: int = 0
     schedule: Schedule | None = None  # given by the user instead of `select`
-    notes: list[str] = field(default_factory=list)  # lines for people: repairs, empty devices
 
 
 class Federation:

@@ -35,11 +35,7 @@ def flip(x: Tensor, generator: Generator) -> Tensor:
     chosen = torch.randint(0, 2, (len(x),), generator=generator).nonzero().view(-1)
     stored = x.permute(0, 2, 3, 1)
     mirrored = stored.index_select(0, chosen).flip(2)
-    return (
-        stored.clone(memory_format=torch.contiguous_format)
-        .index_copy_(0, chosen, mirrored)
-        .permute(0, 3, 1, 2)
-    )
+    return stored.clone(memory_format=torch.contiguous_format).index_copy_(0, chosen, mirrored).permute(0, 3, 1, 2)
 
 
 def cutout(x: Tensor, size: int, generator: Generator) -> Tensor:

@@ -10,8 +10,7 @@ from remanence.errors import UserError
 def same_length(x: np.ndarray, y: np.ndarray, where: str) -> None:
     if x.ndim < 2 or y.ndim != 1:
         raise UserError(
-            f"{where}: wrong shapes: features {x.shape}, labels {y.shape}; "
-            "one row of features and one label per sample"
+            f"{where}: wrong shapes: features {x.shape}, labels {y.shape}; one row of features and one label per sample"
         )
     if len(x) != len(y):
         raise UserError(f"{where}: {len(x)} samples but {len(y)} labels")
@@ -31,9 +30,7 @@ def features(x: np.ndarray, where: str) -> np.ndarray:
         return small
     wrong = ~np.isfinite(small.reshape(len(small), -1))
     row = wrong.any(1).argmax() + 1
-    raise UserError(
-        f"{where}: {wrong.sum()} feature values are NaN, infinite or missing, the first in row {row}"
-    )
+    raise UserError(f"{where}: {wrong.sum()} feature values are NaN, infinite or missing, the first in row {row}")
 
 
 def owners(group: np.ndarray, samples: int, where: str) -> np.ndarray:
@@ -46,9 +43,7 @@ def owners(group: np.ndarray, samples: int, where: str) -> np.ndarray:
     group = np.char.strip(group.astype(str)) if text else group
     missing = group == "" if text else ~np.isfinite(group)
     if missing.any():
-        raise UserError(
-            f"{where}: {missing.sum()} samples name no group, the first in row {missing.argmax() + 1}"
-        )
+        raise UserError(f"{where}: {missing.sum()} samples name no group, the first in row {missing.argmax() + 1}")
     try:
         return group.astype(np.int64) if text else group
     except (ValueError, OverflowError):

@@ -34,9 +34,7 @@ CIFAR10 = Batches(
     archive="cifar-10-binary.tar.gz",
 )
 CIFAR100 = Batches(("train.bin",), ("test.bin",), 2, 1, "fine_label_names.txt", "cifar-100-binary.tar.gz")
-CIFAR100_COARSE = Batches(
-    ("train.bin",), ("test.bin",), 2, 0, "coarse_label_names.txt", "cifar-100-binary.tar.gz"
-)
+CIFAR100_COARSE = Batches(("train.bin",), ("test.bin",), 2, 0, "coarse_label_names.txt", "cifar-100-binary.tar.gz")
 
 
 def cifar_parts(path: Path, kind: Batches) -> tuple[Raw, Raw, tuple[str, ...]]:
@@ -59,10 +57,7 @@ def cifar_kind(path: Path) -> str | None:
 def _members(path: Path, wanted: set[str]) -> dict[str, bytes]:
     """The content of the wanted files, nothing for the others; in which folder they lie does not matter."""
     if path.is_dir():
-        return {
-            file.name: read_bytes(file, "CIFAR binary") if file.name in wanted else b""
-            for file in _files(path)
-        }
+        return {file.name: read_bytes(file, "CIFAR binary") if file.name in wanted else b"" for file in _files(path)}
     content = {}
     with reading(path, "tar"), tarfile.open(path) as archive:
         for member in archive:
@@ -87,9 +82,7 @@ def _files(folder: Path) -> list[Path]:
 def _check_complete(path: Path, kind: Batches, content: dict[str, bytes]) -> None:
     missing = [name for name in (*kind.train, *kind.test) if name not in content]
     if missing and ("data_batch_1" in content or {"train", "test"} <= content.keys()):
-        raise UserError(
-            f"{path}: this is the Python version, which would need unpickling; get {kind.archive}"
-        )
+        raise UserError(f"{path}: this is the Python version, which would need unpickling; get {kind.archive}")
     if missing:
         raise UserError(f"{path}: incomplete: {', '.join(missing)} not found in it (see {kind.archive})")
 
@@ -99,8 +92,7 @@ def _part(path: Path, kind: Batches, content: dict[str, bytes], names: tuple[str
     for name in names:
         if len(content[name]) % row or not content[name]:
             raise UserError(
-                f"{path}: {name} is truncated or broken: {len(content[name])} bytes "
-                f"are not whole rows of {row}"
+                f"{path}: {name} is truncated or broken: {len(content[name])} bytes are not whole rows of {row}"
             )
     rows = np.frombuffer(b"".join(content[name] for name in names), np.uint8).reshape(-1, row)
     x = rows[:, kind.label_bytes :].reshape(-1, 3, 32, 32)

@@ -25,9 +25,7 @@ _ENDINGS = {
 }
 
 
-def load_dataset(
-    name: str | None, path: str | None, options: Mapping[str, Any], key: str = "data"
-) -> Dataset:
+def load_dataset(name: str | None, path: str | None, options: Mapping[str, Any], key: str = "data") -> Dataset:
     """The dataset called `name`, or what lies at `path`; `options` are the other keys under `key`."""
     if name is None:
         name = DEFAULT if path is None else kind_of(Path(path), f"{key}.path")

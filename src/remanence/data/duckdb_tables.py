@@ -29,9 +29,7 @@ def read_parquet(path: Path, columns: Columns) -> Raw:
         raise UserError(f"{path}: broken or not a Parquet file ({first_line(error)})") from None
 
 
-def csv_by_duckdb(
-    path: Path, columns: Columns, header: list[str], features: list[str], separator: str
-) -> Raw | None:
+def csv_by_duckdb(path: Path, columns: Columns, header: list[str], features: list[str], separator: str) -> Raw | None:
     """Nothing when duckdb is missing, refuses the file, or finds a cell that is no number."""
     duckdb = _duckdb()
     if duckdb is None:
@@ -72,9 +70,7 @@ def _fetch(
     wanted.append(f"CAST({_quoted(columns.label)} AS VARCHAR) AS label")
     if columns.group is not None:
         wanted.append(f"CAST({_quoted(columns.group)} AS VARCHAR) AS owner")
-    table: dict[str, np.ndarray] = link.execute(
-        f"SELECT {', '.join(wanted)} FROM {source}", values
-    ).fetchnumpy()
+    table: dict[str, np.ndarray] = link.execute(f"SELECT {', '.join(wanted)} FROM {source}", values).fetchnumpy()
     return table
 
 
@@ -91,9 +87,7 @@ def _raw(table: dict[str, np.ndarray], features: list[str], path: Path, columns:
 def _check_numeric(path: Path, types: dict[str, str]) -> None:
     for name, kind in types.items():
         if not any(word in kind for word in _NUMERIC) or "[" in kind:
-            raise UserError(
-                f"{path}: column '{name}' is {kind}: features must be numbers; leave it out with data.drop"
-            )
+            raise UserError(f"{path}: column '{name}' is {kind}: features must be numbers; leave it out with data.drop")
 
 
 def _quoted(name: str) -> str:

@@ -33,9 +33,7 @@ def hub_parts(wanted: HubName) -> tuple[Raw, Raw, tuple[str, ...]]:
     train, test = (_fetch(package, wanted, split) for split in (wanted.train, wanted.test))
     label = _label(train.features, wanted)
     names = tuple(getattr(train.features[label], "names", None) or ())
-    raws = [
-        _part(table, label, wanted, split) for table, split in ((train, wanted.train), (test, wanted.test))
-    ]
+    raws = [_part(table, label, wanted, split) for table, split in ((train, wanted.train), (test, wanted.test))]
     return raws[0], raws[1], names
 
 
@@ -77,14 +75,11 @@ def _label(features: Any, wanted: HubName) -> str:
     if wanted.label is None:
         found = [name for name in names if type(features[name]).__name__ == "ClassLabel" or name == "label"]
         if not found:
-            raise UserError(
-                f"data.label: which column of '{wanted.dataset}' is the label? It has {', '.join(names)}"
-            )
+            raise UserError(f"data.label: which column of '{wanted.dataset}' is the label? It has {', '.join(names)}")
         return found[0]
     if wanted.label not in names:
         raise UserError(
-            f"data.label: '{wanted.dataset}' has no column '{wanted.label}'; "
-            f"{suggestion(wanted.label, names)}"
+            f"data.label: '{wanted.dataset}' has no column '{wanted.label}'; {suggestion(wanted.label, names)}"
         )
     return wanted.label
 

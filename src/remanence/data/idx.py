@@ -60,9 +60,7 @@ def _only(folder: Path, part: str, content: str) -> Path:
         raise UserError(f"{folder}: no file {' or '.join(patterns)}[.gz] of the four IDX files")
     stems = {path.name.removesuffix(".gz") for path in found}
     if len(stems) > 1:
-        raise UserError(
-            f"{folder}: {len(stems)} files could be the {part} {content}: {', '.join(sorted(stems))}"
-        )
+        raise UserError(f"{folder}: {len(stems)} files could be the {part} {content}: {', '.join(sorted(stems))}")
     return found[0]
 
 

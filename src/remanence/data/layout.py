@@ -28,9 +28,7 @@ def _guess(x: np.ndarray, where: str) -> Layout:
     if x.ndim == 2:
         return "rows"
     if x.ndim not in (3, 4):
-        raise UserError(
-            f"{where}: wrong shape {x.shape}: rows, sequences or images, the first axis counting samples"
-        )
+        raise UserError(f"{where}: wrong shape {x.shape}: rows, sequences or images, the first axis counting samples")
     if x.ndim == 3:
         return "grey" if x.dtype == np.uint8 else "sequence"
     first, last = (x.shape[axis] in _CHANNELS for axis in (1, -1))

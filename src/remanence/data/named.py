@@ -51,9 +51,7 @@ def _places(known: Known) -> list[Path]:
 def _npz(path: Path) -> Parts:
     parts = npz_parts(path, Names())
     if isinstance(parts, Raw):
-        raise UserError(
-            f"{path}: needs x_train, y_train, x_test and y_test; for x and y use data.name = 'npz'"
-        )
+        raise UserError(f"{path}: needs x_train, y_train, x_test and y_test; for x and y use data.name = 'npz'")
     return *parts, npz_class_names(path)
 
 
@@ -78,6 +76,4 @@ def _checked(known: Known, parts: Parts, origin: str) -> Dataset:
                 f"{part.where}: wrong shape or type: {known.about.name} has images {known.shape} uint8, "
                 f"these are {part.x.shape[1:]} {part.x.dtype}"
             )
-    return assemble(
-        train, test, replace(known.about, origin=origin, class_names=known.about.class_names or names)
-    )
+    return assemble(train, test, replace(known.about, origin=origin, class_names=known.about.class_names or names))

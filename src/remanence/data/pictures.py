@@ -92,9 +92,7 @@ def _decoded(pillow: Any, path: Path, form: Form) -> np.ndarray:
     try:
         with pillow.open(path) as image:
             if image.mode.startswith(("I", "F")):
-                raise UserError(
-                    f"{path}: has more than 8 bits per channel, convert it to 8 bits or use an npz file"
-                )
+                raise UserError(f"{path}: has more than 8 bits per channel, convert it to 8 bits or use an npz file")
             image = image.convert("RGB" if form.channels == 3 else "L")
             if form.size:
                 image = image.resize((form.size, form.size), pillow.Resampling.BILINEAR)

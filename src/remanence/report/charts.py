@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import altair as alt
@@ -13,7 +13,7 @@ from remanence.report.series import Line
 Spec = dict[str, Any]
 
 COLOURS = 8  # --series-1 .. --series-8 of the style sheet
-DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2), (12, 3), (2, 4))
+DASHES = ((1, 0), (7, 3), (10, 3, 2, 3), (3, 2), (14, 4), (6, 2, 2, 2, 2, 2), (2, 3))
 HEIGHT = 300
 _POINTS = 500  # per line
 _ALL_POINTS = 2500  # per chart: a browser draws a shape for each
@@ -21,15 +21,27 @@ _NAME_GAP = 15  # pixels between two names at the ends of lines
 _NAME_LETTERS = 18
 _ROW_STEP = 30
 _CELL_FOR_TEXT = 27  # pixels
+_STRONG = 0.79  # share of the full colour from which white text is easier to read than dark text
 
 CONFIG: Spec = {
     "background": "transparent",
     "font": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif',
     "view": {"stroke": None},
-    "axis": {"labelColor": "var(--soft)", "titleColor": "var(--soft)", "gridColor": "var(--line)",
-             "domainColor": "var(--edge)", "tickColor": "var(--edge)", "labelFontSize": 12, "titleFontSize": 12,
-             "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 5, "labelLimit": 150},
-    "axisX": {"grid": False}, "axisY": {"domain": False, "ticks": False},
+    "axis": {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "gridColor": "var(--line)",
+        "domainColor": "var(--edge)",
+        "tickColor": "var(--edge)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelPadding": 5,
+        "labelLimit": 150,
+    },
+    "axisX": {"grid": False},
+    "axisY": {"domain": False, "ticks": False},
 }
 
 
@@ -40,7 +52,8 @@ class Axis:
     low: float
     high: float
     log: bool = False
-    unit: str = ""  # put behind every number
+    ticks: int = 6
+    step: float = 0.0  # at least, between ticks
 
     def place(self, value: float) -> float:
         """0 at the lower end, 1 at the upper end."""
@@ -56,8 +69,7 @@ class Axis:
         return alt.Scale(type="log" if self.log else "linear", domain=[self.low, self.high], nice=False, zero=False)
 
     def axis(self, **more: Any) -> Any:
-        label = f"format(datum.value, '{self.format}') + '{self.unit}'"
-        return alt.Axis(title=self.title, labelExpr=label, **more)
+        return alt.Axis(title=self.title, format=self.format, tickCount=self.ticks, **more)
 
 
 @dataclass(frozen=True)
@@ -80,23 +92,44 @@ def dash(number: int) -> tuple[int, ...]:
 def line_chart(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Spec:
     """A line per label, the range of its seeds as a band, its name at its end, the point nearest to the pointer."""
     rows = [row for line in lines for row in _line_rows(line, len(lines))]
-    chart = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("x:Q", scale=x.scale(), axis=x.axis(tickMinStep=1, labelFlush=True, labelOverlap=True, tickCount=8)),
-        color=alt.Color("label:N", scale=_colours(lines), legend=None))
+    chart = alt.Chart(alt.NamedData("points")).encode(
+        x=alt.X("x:Q", scale=x.scale(), axis=x.axis(tickMinStep=x.step, labelFlush=True, labelOverlap=True)),
+        color=alt.Color("label:N", scale=_colours(lines), legend=None),
+    )
     stroke = chart.mark_line(strokeWidth=2.2, strokeJoin="round", aria=False).encode(
-        y=_y(y, "mean"), strokeDash=alt.StrokeDash("label:N", scale=_dashes(lines), legend=None))
-    layers = [stroke, _nearest(chart, x, y, few=len(rows) <= 12 * len(lines)), *_names(lines, y)]
+        y=_y(y, "mean"), strokeDash=alt.StrokeDash("label:N", scale=_dashes(lines), legend=None)
+    )
+    layers = [stroke, _nearest(chart, x, y, few=len(rows) <= 12 * len(lines))]
     if any(line.seeds > 1 for line in lines):
         layers.insert(0, chart.mark_area(opacity=0.17, aria=False).encode(y=_y(y, "low"), y2="high:Q"))
-    height = max(HEIGHT, _NAME_GAP * (len(lines) + 1))
-    right = 26 + 7 * min(_NAME_LETTERS, max(len(line.label) for line in lines)) if len(lines) > 1 else 14
-    return _finished(alt.layer(*layers), about, height=height, padding={"left": 2, "top": 8, "right": right, "bottom": 2})
+    if len(lines) > 1:
+        layers += _names(lines, y)
+    data = {"points": rows, "names": _name_rows(lines, y)}
+    return _finished(alt.layer(*layers), about, data, height=_height(lines), padding=_padding(8, _room(lines)))
+
+
+def _height(lines: Sequence[Line]) -> int:
+    return max(HEIGHT, _NAME_GAP * (len(lines) + 1))
+
+
+def _room(lines: Sequence[Line]) -> float:
+    """Pixels right of the lines for their names."""
+    return 22 + 6.6 * min(_NAME_LETTERS, max(len(line.label) for line in lines)) if len(lines) > 1 else 14
 
 
 def _line_rows(line: Line, lines: int) -> list[dict[str, Any]]:
     places = thin(len(line.points), max(50, min(_POINTS, _ALL_POINTS // lines)))
-    return [{"label": line.label, "round": point.round, "x": _short(point.x), "mean": _short(point.mean),
-             "low": _short(point.low), "high": _short(point.high)} for point in map(line.points.__getitem__, places)]
+    return [
+        {
+            "label": line.label,
+            "round": point.round,
+            "x": _short(point.x),
+            "mean": _short(point.mean),
+            "low": _short(point.low),
+            "high": _short(point.high),
+        }
+        for point in map(line.points.__getitem__, places)
+    ]
 
 
 def _short(value: float) -> float:
@@ -104,7 +137,7 @@ def _short(value: float) -> float:
 
 
 def _y(axis: Axis, field: str) -> Any:
-    return alt.Y(f"{field}:Q", scale=axis.scale(), axis=axis.axis(tickCount=6))
+    return alt.Y(f"{field}:Q", scale=axis.scale(), axis=axis.axis())
 
 
 def _colours(lines: Sequence[Line]) -> Any:
@@ -118,110 +151,168 @@ def _dashes(lines: Sequence[Line]) -> Any:
 def _nearest(chart: Any, x: Axis, y: Axis, few: bool) -> Any:
     """Points that show themselves and their numbers under the pointer; always, where there are few."""
     pointer = alt.selection_point(nearest=True, on="pointerover", clear="pointerout", empty=False)
-    tips = [alt.Tooltip("label:N", title="Method"), alt.Tooltip("round:Q", title="Round"),
-            alt.Tooltip("mean:Q", title=y.title, format=y.format), alt.Tooltip("low:Q", title="Lowest seed", format=y.format),
-            alt.Tooltip("high:Q", title="Highest seed", format=y.format)]
-    return chart.mark_point(filled=True, size=55, aria=False).encode(
-        y=_y(y, "mean"), tooltip=tips,
-        opacity=alt.condition(pointer, alt.value(1), alt.value(0.9 if few else 0))).add_params(pointer)
+    tips = [
+        alt.Tooltip("label:N", title="Method"),
+        alt.Tooltip("round:Q", title="Round"),
+        alt.Tooltip("mean:Q", title=y.title, format=y.format),
+        alt.Tooltip("low:Q", title="Lowest seed", format=y.format),
+        alt.Tooltip("high:Q", title="Highest seed", format=y.format),
+    ]
+    return (
+        chart.mark_point(filled=True, size=55, aria=False)
+        .encode(
+            y=_y(y, "mean"), tooltip=tips, opacity=alt.condition(pointer, alt.value(1), alt.value(0.9 if few else 0))
+        )
+        .add_params(pointer)
+    )
 
 
 def _names(lines: Sequence[Line], y: Axis) -> list[Any]:
-    """Names at the ends of the lines, pushed apart where the lines end too close to each other."""
-    if len(lines) < 2:
-        return []
-    right = max(line.points[-1].x for line in lines)
-    places = _apart([y.place(line.points[-1].mean) for line in lines], len(lines))
-    rows = [{"label": line.label, "x": _short(right), "name": _cut(line.label), "at": y.at(place)}
-            for line, place in zip(lines, places, strict=True)]
-    chart = alt.Chart(alt.Data(values=rows)).encode(x="x:Q", y=_y(y, "at"))
+    """Names at the ends of the lines."""
+    chart = alt.Chart(alt.NamedData("names")).encode(x="x:Q", y=_y(y, "at"))
     mark = chart.mark_point(shape="square", filled=True, size=45, opacity=1, xOffset=10, aria=False).encode(
-        color=alt.Color("label:N", scale=_colours(lines), legend=None))
+        color=alt.Color("label:N", scale=_colours(lines), legend=None)
+    )
     name = chart.mark_text(align="left", dx=18, fontSize=12, fill="var(--ink)", aria=False).encode(text="name:N")
     return [mark, name]
+
+
+def _name_rows(lines: Sequence[Line], y: Axis) -> list[dict[str, Any]]:
+    right = _short(max(line.points[-1].x for line in lines))
+    places = _apart([y.place(line.points[-1].mean) for line in lines], _NAME_GAP / _height(lines))
+    return [
+        {"label": line.label, "x": right, "name": _cut(line.label), "at": y.at(place)}
+        for line, place in zip(lines, places, strict=True)
+    ]
 
 
 def _cut(name: str) -> str:
     return name if len(name) <= _NAME_LETTERS else name[: _NAME_LETTERS - 1] + "…"
 
 
-def _apart(places: Sequence[float], lines: int) -> list[float]:
-    """The same heights, at least the height of a name apart, none above the chart."""
-    gap = _NAME_GAP / max(HEIGHT, _NAME_GAP * (lines + 1))
-    free = 1.0
-    apart = [0.0] * len(places)
-    for number in sorted(range(len(places)), key=lambda number: -places[number]):
-        apart[number] = min(places[number], free)
-        free = apart[number] - gap
-    lift = max(0.0, -min(apart))
-    return [place + lift for place in apart] if lift else apart
+def _apart(places: Sequence[float], gap: float) -> list[float]:
+    """The same heights between 0 and 1, pushed apart where they are closer than `gap`."""
+    upwards = sorted(range(len(places)), key=lambda number: places[number])
+    apart = list(places)
+    ceiling, floor = 1.0, 0.0
+    for number in reversed(upwards):
+        apart[number] = min(apart[number], ceiling)
+        ceiling = apart[number] - gap
+    for number in upwards:
+        apart[number] = max(apart[number], floor)
+        floor = apart[number] + gap
+    return apart
 
 
-def heat_map(cells: Sequence[Cell], rows: Sequence[str], columns: Sequence[str], titles: tuple[str, str],
-             low: float, high: float, about: str, *, hue: str = "heat", root: bool = False,
-             marks: Mapping[str, str] | None = None) -> Spec:
-    """Stronger colour, higher value; the number in the cell where there is room. `marks`: column -> name of its group."""
-    values = [{"row": cell.row, "column": cell.column, "value": _short(cell.value), "text": cell.text,
-               "note": cell.note} for cell in cells]
-    scale = alt.Scale(type="sqrt" if root else "linear", domain=[low, high], range=[0.05, 1], clamp=True)
-    dense = len(rows) > 30
-    chart = alt.Chart(alt.Data(values=values)).encode(
-        x=alt.X("column:O", sort=list(columns), title=titles[0], axis=_class_axis(columns)),
-        y=alt.Y("row:O", sort=list(rows), title=titles[1], axis=alt.Axis(labelLimit=110, labelOverlap=True)))
-    gap = 0 if dense or len(columns) > 60 else 1.5
-    fill = chart.mark_rect(fill=f"var(--{hue})", stroke="var(--paper)", strokeWidth=gap, aria=False).encode(
-        fillOpacity=alt.FillOpacity("value:Q", scale=scale, legend=None),
-        tooltip=[alt.Tooltip("row:N", title=titles[1] or "Row"), alt.Tooltip("column:N", title=titles[0]),
-                 alt.Tooltip("note:N", title="Value")])
-    layers = [fill, _cell_text(chart, low, high, root), *_group_marks(marks or {}, columns)]
+def heat_map(
+    cells: Sequence[Cell],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    titles: tuple[str, str],
+    limits: tuple[float, float],
+    about: str,
+    *,
+    hue: str = "heat",
+    root: bool = False,
+    marks: Mapping[str, str] | None = None,
+) -> Spec:
+    """Stronger colour, higher value; the number in a cell with room. `marks`: first column -> name of its group."""
+    chart = alt.Chart(alt.NamedData("cells")).encode(
+        x=alt.X("column:O", sort=list(columns), title=titles[0], axis=_names_below(columns)),
+        y=alt.Y("row:O", sort=list(rows), title=titles[1], axis=alt.Axis(labelLimit=110, labelOverlap=True)),
+    )
+    many = len(rows) > 30 or len(columns) > 60
+    fill = _fill(chart, titles, hue, 0 if many else 1.5, _strength(limits, root))
+    layers = [fill, _numbers(chart, limits, root), *(_groups(marks, columns) if marks else [])]
+    data = {
+        "cells": [asdict(cell) | {"value": _short(cell.value)} for cell in cells],
+        "groups": [{"column": column, "name": name} for column, name in (marks or {}).items()],
+    }
     step = max(4, min(_ROW_STEP, 600 // max(1, len(rows))))
-    return _finished(alt.layer(*layers), about, height={"step": step}, padding={"left": 2, "top": 4, "right": 4, "bottom": 2})
+    return _finished(alt.layer(*layers), about, data, height={"step": step}, padding=_padding(4, 4))
 
 
-def _class_axis(columns: Sequence[str]) -> Any:
-    """Names upright where they fit, leaning where they do not."""
-    letters = min(16, max(map(len, columns), default=1))
-    tight = f"width / {max(1, len(columns))} < {7 * letters + 4}" if letters > 3 else "false"
-    return alt.Axis(labelAngle=alt.ExprRef(f"{tight} ? -50 : 0"), labelAlign=alt.ExprRef(f"{tight} ? 'right' : 'center'"),
-                    labelBaseline=alt.ExprRef(f"{tight} ? 'middle' : 'top'"), labelLimit=100, labelOverlap=True, ticks=False,
-                    domain=False)
+def _strength(limits: tuple[float, float], root: bool) -> Any:
+    return alt.Scale(type="sqrt" if root else "linear", domain=list(limits), range=[0.04, 1], clamp=True)
 
 
-def _cell_text(chart: Any, low: float, high: float, root: bool) -> Any:
+def _fill(chart: Any, titles: tuple[str, str], hue: str, gap: float, scale: Any) -> Any:
+    tips = [
+        alt.Tooltip("row:N", title=titles[1] or "Method"),
+        alt.Tooltip("column:N", title=titles[0]),
+        alt.Tooltip("note:N", title="Value"),
+    ]
+    mark = chart.mark_rect(fill=f"var(--{hue})", stroke="var(--paper)", strokeWidth=gap, aria=False)
+    return mark.encode(fillOpacity=alt.FillOpacity("value:Q", scale=scale, legend=None), tooltip=tips)
+
+
+def _numbers(chart: Any, limits: tuple[float, float], root: bool) -> Any:
     """Light on strong colour, dark on weak colour."""
-    strong = low + (0.36 if root else 0.6) * (high - low)
-    return chart.mark_text(fontSize=11.5, aria=False,
-                           opacity=alt.ExprRef(f"bandwidth('x') >= {_CELL_FOR_TEXT} ? 1 : 0")).encode(
-        text="text:N", color=alt.condition(alt.datum.value > strong, alt.value("var(--on-heat)"), alt.value("var(--ink)")))
+    low, high = limits
+    strong = low + _STRONG ** (2 if root else 1) * (high - low)
+    room = alt.ExprRef(f"bandwidth('x') >= {_CELL_FOR_TEXT} ? 1 : 0")
+    light, dark = alt.value("var(--on-heat)"), alt.value("var(--ink)")
+    mark = chart.mark_text(fontSize=11.5, aria=False, opacity=room)
+    return mark.encode(text="text:N", color=alt.condition(alt.datum.value > strong, light, dark))
 
 
-def _group_marks(marks: Mapping[str, str], columns: Sequence[str]) -> list[Any]:
+def _groups(marks: Mapping[str, str], columns: Sequence[str]) -> list[Any]:
     """A gap before the first column of every group, and the group's name above it."""
-    if not marks:
-        return []
-    rows = [{"column": column, "name": name} for column, name in marks.items()]
-    chart = alt.Chart(alt.Data(values=rows)).encode(x=alt.X("column:O", sort=list(columns), bandPosition=0))
+    x = alt.X("column:O", sort=list(columns), bandPosition=0)
+    chart = alt.Chart(alt.NamedData("groups")).encode(x=x)
     gap = chart.mark_rule(stroke="var(--paper)", strokeWidth=5, aria=False)
-    room = alt.ExprRef(f"width / {len(marks)} > {8 * max(map(len, marks.values()))} ? 1 : 0")
-    name = chart.mark_text(align="left", baseline="bottom", dx=3, fontSize=12, fill="var(--soft)", opacity=room,
-                           aria=False).encode(y=alt.value(-4), text="name:N")
-    return [gap, name]
+    letters = max(map(len, marks.values()))
+    room = alt.ExprRef(f"width / {len(marks)} > {8 * letters} ? 1 : 0")
+    name = chart.mark_text(
+        align="left", baseline="bottom", dx=3, fontSize=12, fill="var(--soft)", opacity=room, aria=False
+    )
+    return [gap, name.encode(y=alt.value(-4), text="name:N")]
 
 
-def bar_chart(names: Sequence[str], values: Sequence[float], titles: tuple[str, str], about: str) -> Spec:
+def _names_below(names: Sequence[str]) -> Any:
+    """Upright where they fit, leaning where they do not."""
+    letters = min(16, max(map(len, names), default=1))
+    tight = f"width / {max(1, len(names))} < {7 * letters + 4}" if letters > 3 else "false"
+    return alt.Axis(
+        labelAngle=alt.ExprRef(f"{tight} ? -50 : 0"),
+        labelAlign=alt.ExprRef(f"{tight} ? 'right' : 'center'"),
+        labelBaseline=alt.ExprRef(f"{tight} ? 'middle' : 'top'"),
+        labelLimit=100,
+        labelOverlap=True,
+        ticks=False,
+        domain=False,
+    )
+
+
+def bar_chart(names: Sequence[str], values: Sequence[int], titles: tuple[str, str], about: str) -> Spec:
     """Counts, from zero."""
+    tips = [alt.Tooltip("name:N", title=titles[0]), alt.Tooltip("value:Q", title=titles[1])]
+    chart = (
+        alt.Chart(alt.NamedData("bars"))
+        .mark_bar(fill="var(--heat)", fillOpacity=0.8, cornerRadiusEnd=2, aria=False)
+        .encode(
+            x=alt.X(
+                "name:O",
+                sort=list(names),
+                title=titles[0],
+                axis=_names_below(names),
+                scale=alt.Scale(paddingInner=0.35),
+            ),
+            y=alt.Y("value:Q", title=titles[1], axis=alt.Axis(tickMinStep=1, tickCount=5, format="~s")),
+            tooltip=tips,
+        )
+    )
     rows = [{"name": name, "value": value} for name, value in zip(names, values, strict=True)]
-    axis = _class_axis(names)
-    chart = alt.Chart(alt.Data(values=rows)).mark_bar(
-        fill="var(--heat)", cornerRadiusEnd=2, aria=False).encode(
-        x=alt.X("name:O", sort=list(names), title=titles[0], axis=axis, scale=alt.Scale(paddingInner=0.2)),
-        y=alt.Y("value:Q", title=titles[1], axis=alt.Axis(tickMinStep=1, tickCount=5, format="~s")),
-        tooltip=[alt.Tooltip("name:N", title=titles[0]), alt.Tooltip("value:Q", title=titles[1])])
-    return _finished(chart, about, height=200, padding={"left": 2, "top": 8, "right": 4, "bottom": 2})
+    return _finished(chart, about, {"bars": rows}, height=170, padding=_padding(8, 4))
 
 
-def _finished(chart: Any, about: str, **properties: Any) -> Spec:
-    spec: Spec = chart.properties(width="container", description=about, **properties).to_dict()
-    spec.pop("$schema", None)
-    spec.pop("config", None)  # one for the page
-    return spec
+def _padding(top: float, right: float) -> dict[str, float]:
+    return {"left": 2, "top": top, "right": right, "bottom": 2}
+
+
+def _finished(chart: Any, about: str, data: Mapping[str, Sequence[Any]], **properties: Any) -> Spec:
+    """The specification with its data, as wide as its place on the page."""
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    spec: Spec = chart.properties(width="container", autosize=fit, description=about, **properties).to_dict()
+    kept = {name: value for name, value in spec.items() if name not in ("$schema", "config")}  # one for the page
+    return kept | {"datasets": dict(data)}

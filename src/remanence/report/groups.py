@@ -1,7 +1,7 @@
 """Runs that differ in their seed alone belong together; everything else gets a line of its own."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,11 @@ class Group:
         return max(int(run.start.get("rounds") or len(run.rounds)) for run in self.runs)
 
     @property
-    def refused(self) -> int:
-        return sum(len(event.get("refused") or {}) for run in self.runs for event in run.rounds)
-
-    @property
     def diverged(self) -> bool:
-        return any(event.get("diverged") for run in self.runs for event in run.rounds)
+        return any(event.get("diverged") for _, event in self.events())
+
+    def events(self) -> Iterator[tuple[RunRecord, dict[str, Any]]]:
+        return ((run, event) for run in self.runs for event in run.rounds)
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
@@ -79,18 +78,18 @@ def flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _names(sets: Sequence[Sequence[RunRecord]]) -> list[str]:
     """The runs' labels; where the same label stands for different settings, with what differs."""
-    labels = [members[0].label for members in sets]
     names = []
     for members in sets:
         label = members[0].label
         twins = [settings(other[0].config) for other in sets if other[0].label == label]
-        names.append(label if len(twins) == 1 else f"{label} {_differences(settings(members[0].config), twins)}".strip())
-    return unique(names) if len(set(labels)) < len(labels) else labels
+        names.append(label if len(twins) == 1 else _told_apart(label, settings(members[0].config), twins))
+    return unique(names)
 
 
-def _differences(own: Mapping[str, Any], twins: Sequence[Mapping[str, Any]]) -> str:
+def _told_apart(label: str, own: Mapping[str, Any], twins: Sequence[Mapping[str, Any]]) -> str:
     differing = [name for name in own if any(twin.get(name) != own[name] for twin in twins)]
-    return ", ".join(f"{name.rpartition('.')[2]}={own[name]}" for name in differing[:_MOST_SETTINGS])
+    values = [f"{name.rpartition('.')[2]}={own[name]}" for name in differing[:_MOST_SETTINGS]]
+    return f"{label} {', '.join(values)}".strip()
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -5,14 +5,17 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from remanence.report.charts import COLOURS, dash
 from remanence.report.tables import COLUMNS, Cell, Column, ResultRow
 
-_ICON = ("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='#0b5fb4'/>"
-         "<path d='M2 12C7 12 5 4 8 4s2 5 6 5' fill='none' stroke='#fff' stroke-width='2'/></svg>")
+_ICON = (
+    "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
+    "<rect width='16' height='16' rx='3' fill='#0b5fb4'/>"
+    "<path d='M2 12C7 12 5 4 8 4s2 5 6 5' fill='none' stroke='#fff' stroke-width='2'/></svg>"
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class Figure:
     spec: dict[str, Any]
     table: DataTable | None = None
     ramp: Ramp | None = None
-    legend: Sequence[str] = field(default=())
 
 
 def escape(text: Any) -> str:
@@ -49,14 +51,17 @@ def escape(text: Any) -> str:
 
 
 def figure(shown: Figure) -> str:
-    name = escape(shown.name)
+    name, title = escape(shown.name), escape(shown.title)
+    save = f'<button type="button" hidden data-save="{name}" aria-label="Save as SVG: {title}">Save SVG</button>'
+    about = f'<p id="{name}-about">{escape(shown.about)}</p>'
+    chart = (
+        f'<div class="chart" id="{name}" role="img" aria-labelledby="{name}-title" '
+        f'aria-describedby="{name}-about"></div>'
+    )
     ramp = _ramp(shown.ramp) if shown.ramp else ""
     table = details("Values", data_table(shown.table, f"{shown.title}: values")) if shown.table else ""
-    return (f'<figure class="card"><figcaption><h3 id="{name}-title">{escape(shown.title)}</h3>'
-            f'<button type="button" hidden data-save="{name}" aria-label="Save as SVG: {escape(shown.title)}">Save SVG</button>'
-            f'<p id="{name}-about">{escape(shown.about)}</p></figcaption>{legend(shown.legend)}'
-            f'<div class="chart" id="{name}" role="img" aria-labelledby="{name}-title" aria-describedby="{name}-about">'
-            f'</div>{ramp}{table}</figure>')
+    caption = f'<figcaption><h3 id="{name}-title">{title}</h3>{save}{about}</figcaption>'
+    return f'<figure class="card">{caption}{chart}{ramp}{table}</figure>'
 
 
 def _ramp(ramp: Ramp) -> str:
@@ -74,8 +79,10 @@ def legend(labels: Sequence[str]) -> str:
 
 def _stroke(number: int) -> str:
     dashes = " ".join(map(str, dash(number)))
-    return (f'<svg width="36" height="10" aria-hidden="true"><line x1="1" y1="5" x2="35" y2="5" stroke-width="2.5" '
-            f'stroke="var(--series-{number % COLOURS + 1})" stroke-dasharray="{dashes}"/></svg>')
+    return (
+        f'<svg width="36" height="10" aria-hidden="true"><line x1="1" y1="5" x2="35" y2="5" stroke-width="2.5" '
+        f'stroke="var(--series-{number % COLOURS + 1})" stroke-dasharray="{dashes}"/></svg>'
+    )
 
 
 def details(summary: str, inside: str) -> str:
@@ -88,8 +95,15 @@ def data_table(table: DataTable, title: str) -> str:
         return f"<{tag}{kind}{scope}>{escape(text)}</{tag}>"
 
     head = "".join(cell("th", place, text, ' scope="col"') for place, text in enumerate(table.headings))
-    body = "".join("<tr>" + "".join(cell("td" if place else "th", place, text, "" if place else ' scope="row"')
-                                    for place, text in enumerate(row)) + "</tr>" for row in table.rows)
+    body = "".join(
+        "<tr>"
+        + "".join(
+            cell("td" if place else "th", place, text, "" if place else ' scope="row"')
+            for place, text in enumerate(row)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
     note = f'<p class="hint">{escape(table.note)}</p>' if table.note else ""
     return scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", title) + note
 
@@ -116,20 +130,27 @@ def _result_row(row: ResultRow, marked: bool) -> str:
 def _result_cell(cell: Cell, marked: bool) -> str:
     value, sign, spread = cell.text.partition(" ±")
     rest = f' <span class="spread">±{escape(spread)}</span>' if sign else ""
-    star = '<span class="star" aria-hidden="true">★</span><span class="aside">best</span>' if cell.best else (
-        '<span class="star"></span>' if marked else "")
+    star = (
+        '<span class="star" aria-hidden="true">★</span><span class="aside">best</span>'
+        if cell.best
+        else ('<span class="star"></span>' if marked else "")
+    )
     kind = ' class="best"' if cell.best else ""
     return f"<td{kind}>{escape(value)}{rest}{star}</td>"
 
 
 def column_notes(columns: Iterable[Column]) -> str:
     """What the columns mean."""
-    rows = "".join(f"<dt>{escape(column.title)}</dt><dd>{escape(column.about)}</dd>" for column in columns)
-    return details("What the columns mean", f"<dl>{rows}</dl>")
+    return details("What the columns mean", facts((column.title, [column.about]) for column in columns))
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs)
+def facts(pairs: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Names with one line or more each; a name without lines is left out."""
+    rows = "".join(
+        f"<dt>{escape(name)}</dt>" + "".join(f"<dd>{escape(text)}</dd>" for text in texts)
+        for name, texts in pairs
+        if texts
+    )
     return f"<dl>{rows}</dl>"
 
 
@@ -144,10 +165,12 @@ def document(title: str, style: str, body: str, data: Any, script: str) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     icon = "data:image/svg+xml;base64," + base64.b64encode(_ICON.encode()).decode()
-    return (f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<meta name="color-scheme" content="light dark">\n<title>{escape(title)}</title>\n'
-            f'<link rel="icon" href="{icon}">\n<style>{style}</style>\n</head>\n<body>\n{body}\n'
-            f'<script type="application/json" id="charts">{json_text(data)}</script>\n<script>{script}</script>\n'
-            f"</body>\n</html>\n")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>{escape(title)}</title>\n'
+        f'<link rel="icon" href="{icon}">\n<style>{style}</style>\n</head>\n<body>\n{body}\n'
+        f'<script type="application/json" id="charts">{json_text(data)}</script>\n<script>{script}</script>\n'
+        f"</body>\n</html>\n"
+    )

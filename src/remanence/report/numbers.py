@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-MISSING = "–"
+MISSING = "-"
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
@@ -45,12 +45,19 @@ def decimal(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in steps of 1000: `19.2 kB`."""
+    """Bytes in steps of 1000, three digits: `19.2 kB`."""
+    unit, name = unit_of(value)
+    number = value / unit
+    digits = 0 if unit == 1 or number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:.{digits}f} {name}"
+
+
+def unit_of(value: float) -> tuple[float, str]:
+    """The unit in which a number of bytes is best told."""
     step = 0
-    while value >= 999.5 and step < len(_PREFIXES) - 1:
-        value, step = value / 1000, step + 1
-    digits = 0 if step == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
-    return f"{value:.{digits}f} {_PREFIXES[step]}B"
+    while value >= 999.5 * 1000**step and step < len(_PREFIXES) - 1:
+        step += 1
+    return 1000.0**step, f"{_PREFIXES[step]}B"
 
 
 def duration(seconds: float) -> str:

@@ -3,13 +3,14 @@
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from remanence import __version__
 from remanence.errors import UserError
 from remanence.report.groups import Group, flat, group_runs
-from remanence.report.numbers import count, joined
+from remanence.report.numbers import MISSING, joined
 from remanence.report.script import SCRIPT
 from remanence.report.style import STYLE
 from remanence.report.tables import COLUMNS, group_rows
@@ -30,8 +31,9 @@ def write_report(runs: Sequence[RunRecord], path: Path) -> None:
 
 
 def _write(text: str, path: Path) -> None:
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.",
-                                     delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
         try:
             file.write(text)
             file.flush()
@@ -51,20 +53,26 @@ def report_text(runs: Sequence[RunRecord]) -> str:
 
     sections, figures = _sections(groups)
     title = _title(groups)
-    body = "\n".join([_header(title, groups, [name for name, _ in sections]), "<main>",
-                      *(f'<section aria-labelledby="{_anchor(name)}"><h2 id="{_anchor(name)}">{name}</h2>{inside}</section>'
-                        for name, inside in sections), "</main>", _footer()])
+    header = _header(title, groups, [name for name, _ in sections])
+    inside = "\n".join(_section(name, text) for name, text in sections)
+    body = f"{header}\n<main>\n{inside}\n</main>\n{_footer()}"
     data = {"config": CONFIG, "specs": {figure.name: figure.spec for figure in figures}}
     return markup.document(title, STYLE, body, data, bundle)
 
 
+def _section(name: str, inside: str) -> str:
+    return f'<section aria-labelledby="{_anchor(name)}"><h2 id="{_anchor(name)}">{name}</h2>{inside}</section>'
+
+
+@cache
 def _bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed with our script, as one text."""
     try:
         import altair
         import vl_convert
     except ImportError as error:
-        raise UserError(f"the report needs {error.name}, which is not installed: pip install 'remanence[report]'") from None
+        missing = f"the report needs {error.name}, which is not installed"
+        raise UserError(f"{missing}: pip install 'remanence[report]'") from None
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return vl_convert.javascript_bundle(SCRIPT, vl_version=version).replace("</script", "<\\/script")
 
@@ -83,8 +91,10 @@ def _header(title: str, groups: Sequence[Group], sections: Sequence[str]) -> str
 
     links = "".join(f'<a href="#{_anchor(name)}">{name}</a>' for name in sections)
     notices = "".join(f'<p class="notice">{escape(text)}</p>' for text in _notices(groups))
-    return (f'<header><h1>{escape(title)}</h1><p class="lead">{escape(_lead(groups))}</p>'
-            f'<nav aria-label="Sections">{links}</nav>{notices}</header>')
+    return (
+        f'<header><h1>{escape(title)}</h1><p class="lead">{escape(_lead(groups))}</p>'
+        f'<nav aria-label="Sections">{links}</nav>{notices}</header>'
+    )
 
 
 def _lead(groups: Sequence[Group]) -> str:
@@ -96,7 +106,9 @@ def _lead(groups: Sequence[Group]) -> str:
 
 
 def _notices(groups: Sequence[Group]) -> list[str]:
-    unfinished = [f"{group.label} (round {group.rounds:,} of {group.planned:,})" for group in groups if not group.finished]
+    unfinished = [
+        f"{group.label} (round {group.rounds:,} of {group.planned:,})" for group in groups if not group.finished
+    ]
     diverged = [group.label for group in groups if group.diverged]
     lines = []
     if unfinished:
@@ -117,11 +129,13 @@ def _sections(groups: Sequence[Group]) -> tuple[list[tuple[str, str]], list[Any]
         return "".join(map(markup.figure, made))
 
     parts = [
-        ("Setup", _setup(groups)), ("Result", _result(groups)),
+        ("Setup", _setup(groups)),
+        ("Result", _result(groups)),
         ("Learning", _learning(groups, draw(figures.accuracy), draw(figures.loss, figures.traffic))),
         ("Classes", draw(figures.class_accuracy, figures.class_forgetting)),
         ("Devices", draw(figures.class_mix, figures.participation) + _refused(groups)),
-        ("Bytes", _bytes(groups)), ("Settings", _settings(groups)),
+        ("Bytes", _bytes(groups)),
+        ("Settings", _settings(groups)),
     ]
     return [(name, inside) for name, inside in parts if inside], drawn
 
@@ -155,15 +169,18 @@ def _refused(groups: Sequence[Group]) -> str:
     if table is None:
         return ""
     about = "Uploads that were not counted; such a device is as if it had not taken part in that round."
-    return (f'<div class="card"><h3>Refused uploads</h3><p class="hint">{about}</p>'
-            f'{markup.data_table(table, "Refused uploads")}</div>')
+    return (
+        f'<div class="card"><h3>Refused uploads</h3><p class="hint">{about}</p>'
+        f"{markup.data_table(table, 'Refused uploads')}</div>"
+    )
 
 
 def _bytes(groups: Sequence[Group]) -> str:
     from remanence.report import figures, markup
 
-    about = "Sent in the whole run by all devices together, and what one device and the server hold; means over seeds."
-    return f'<div class="card">{markup.data_table(figures.bytes_table(groups), "Bytes")}<p class="hint">{about}</p></div>'
+    about = "Sent: in the whole run, by all devices together. Kept: by one device, and by the server. Means over seeds."
+    table = markup.data_table(figures.bytes_table(groups), "Bytes")
+    return f'<div class="card">{table}<p class="hint">{about}</p></div>'
 
 
 def _settings(groups: Sequence[Group]) -> str:
@@ -173,9 +190,9 @@ def _settings(groups: Sequence[Group]) -> str:
     configs = [{name: str(value) for name, value in flat(group.runs[0].config).items()} for group in groups]
     names = list(dict.fromkeys(name for config in configs for name in config))
     names.sort(key=lambda name: len({config.get(name) for config in configs}) == 1)
-    rows = [[name, *(config.get(name, "–") for config in configs)] for name in names]
-    table = markup.DataTable(["Setting", *(group.label for group in groups)], rows,
-                             "The first run of each method; settings that differ come first." if len(groups) > 1 else "")
+    rows = [[name, *(config.get(name, MISSING) for config in configs)] for name in names]
+    note = "The first run of each method; settings that differ come first." if len(groups) > 1 else ""
+    table = markup.DataTable(["Setting", *(group.label for group in groups)], rows, note)
     return f'<div class="card">{markup.details("All settings", markup.data_table(table, "Settings"))}</div>'
 
 
@@ -183,26 +200,31 @@ def _setup(groups: Sequence[Group]) -> str:
     from remanence.report import markup
 
     runs = [run for group in groups for run in group.runs]
-    pairs = [("Data", _each(runs, _data)), ("Devices", _each(runs, _devices)), ("Rounds", _each(runs, _training)),
-             ("Model", _each(runs, _model)), ("Parts", _each(runs, _parts)), ("Engine", _each(runs, _engine)),
-             ("Folders", _each(runs, lambda run: str(run.folder)))]
-    notes = list(dict.fromkeys(str(note) for run in runs for note in run.start.get("notes") or []))
-    lines = "".join(f"<li>{markup.escape(note)}</li>" for note in notes)
-    listed = f'<dl><dt>Notes</dt><dd><ul class="notes">{lines}</ul></dd></dl>' if notes else ""
-    return f'<div class="card">{markup.facts((name, text) for name, text in pairs if text)}{listed}</div>'
+    facts = [
+        ("Data", _data),
+        ("Devices", _devices),
+        ("Rounds", _training),
+        ("Model", _model),
+        ("Parts", _parts),
+        ("Engine", _engine),
+        ("Folders" if len(runs) > 1 else "Folder", lambda run: str(run.folder)),
+    ]
+    pairs = [(name, _each(runs, fact)) for name, fact in facts]
+    notes = dict.fromkeys(str(note) for run in runs for note in run.start.get("notes") or [])
+    return f'<div class="card">{markup.facts([*pairs, ("Notes", list(notes))])}</div>'
 
 
-def _each(runs: Sequence[RunRecord], fact: Callable[[RunRecord], str]) -> str:
+def _each(runs: Sequence[RunRecord], fact: Callable[[RunRecord], str]) -> list[str]:
     """What holds for the runs; where they differ, the first few."""
     texts = list(dict.fromkeys(text for text in map(fact, runs) if text))
     more = len(texts) - _MOST_VALUES
-    return "; ".join(texts[:_MOST_VALUES]) + (f"; and {more} more" if more > 0 else "")
+    return texts[:_MOST_VALUES] + ([f"and {more} more"] if more > 0 else [])
 
 
 def _data(run: RunRecord) -> str:
     data, classes = run.config.get("data") or {}, run.start.get("classes")
     name = str(data.get("name") or data.get("path") or "")
-    return ", ".join(filter(None, [name, count(classes, "class").replace("classs", "classes") if classes else ""]))
+    return ", ".join(filter(None, [name, f"{classes:,} classes" if classes else ""]))
 
 
 def _devices(run: RunRecord) -> str:
@@ -238,6 +260,7 @@ def _engine(run: RunRecord) -> str:
 
 
 def _footer() -> str:
-    return (f"<footer><p>Made by remanence {__version__} from the runs' folders. Charts: Vega and Vega-Lite, inside this "
-            f"file; it loads nothing.</p><noscript><p>The charts need JavaScript; the tables hold their values.</p>"
-            f"</noscript></footer>")
+    made = f"Made by remanence {__version__} from the folders of the runs."
+    charts = "The charts are drawn by Vega and Vega-Lite inside this file, which loads nothing."
+    without = "<noscript><p>The charts need JavaScript; the tables hold their values.</p></noscript>"
+    return f"<footer><p>{made} {charts}</p>{without}</footer>"

@@ -35,7 +35,6 @@ class Refusal:
     label: str
     reason: str
     uploads: int
-    devices: int
     rounds: int
 
 
@@ -98,8 +97,10 @@ def _class_table(run: RunRecord) -> list[Values]:
 
 
 def _falls(table: Sequence[Values]) -> Values:
-    return [None if last is None else max(present(earlier), default=last) - last
-            for *earlier, last in zip(*table, strict=True)]
+    return [
+        None if last is None else max(present(earlier), default=last) - last
+        for *earlier, last in zip(*table, strict=True)
+    ]
 
 
 def _mean_rows(rows: Sequence[Values]) -> Values:
@@ -116,15 +117,18 @@ def participation(run: RunRecord) -> list[int]:
 
 def refusals(groups: Sequence[Group]) -> list[Refusal]:
     """Who was refused and why, the most frequent first."""
-    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for group in groups:
-        for run in group.runs:
-            for event in run.rounds:
-                for device, reason in (event.get("refused") or {}).items():
-                    found.setdefault((group.label, str(reason)), []).append((str(device), int(event["round"])))
-    table = [Refusal(label, reason, len(cases), len({device for device, _ in cases}), len({round for _, round in cases}))
-             for (label, reason), cases in found.items()]
+        for run, event in group.events():
+            for reason in (event.get("refused") or {}).values():
+                found.setdefault((group.label, str(reason)), []).append((run.seed, int(event["round"])))
+    table = [Refusal(label, reason, len(cases), len(set(cases))) for (label, reason), cases in found.items()]
     return sorted(table, key=lambda refusal: -refusal.uploads)
+
+
+def asked(group: Group) -> int:
+    """How often a device was asked to take part."""
+    return sum(len(event.get("selected") or []) for _, event in group.events())
 
 
 def totals(group: Group, name: str) -> float | None:

@@ -12,7 +12,7 @@ STYLE = """
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --paper: #1a1d23; --ground: #121419; --ink: #e8eaee; --soft: #a5adba; --line: #2b3038; --edge: #4b525e;
-    --accent: #7ab8ff; --heat: #6cb0ff; --loss: #ff9a56; --on-heat: #10141a; --notice: #322a14; --notice-edge: #c99a1c;
+    --accent: #7ab8ff; --heat: #2f7dd1; --loss: #c25a12; --on-heat: #ffffff; --notice: #322a14; --notice-edge: #c99a1c;
     --series-1: #5aa9ff; --series-2: #ff9a56; --series-3: #7cface; --series-4: #e4569e;
     --series-5: #f4e300; --series-6: #a3a72a; --series-7: #b7b7b7; --series-8: #129390;
   }
@@ -29,7 +29,8 @@ h3 { font-size: 1.05rem; margin: 0; }
 p { margin: 0 0 8px; }
 a { color: var(--accent); }
 .lead { color: var(--soft); font-size: 1.08rem; margin: 6px 0 0; overflow-wrap: anywhere; }
-nav { display: flex; flex-wrap: wrap; gap: 4px 20px; margin-top: 18px; padding-bottom: 10px; border-bottom: 1px solid var(--edge); }
+nav { display: flex; flex-wrap: wrap; gap: 4px 20px; margin-top: 18px; padding-bottom: 10px;
+  border-bottom: 1px solid var(--edge); }
 nav a { text-decoration: none; padding: 3px 0; }
 nav a:hover { text-decoration: underline; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 3px; }
@@ -37,8 +38,9 @@ nav a:hover { text-decoration: underline; }
   border-radius: 4px; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 6px 24px; margin: 0; }
 dt { color: var(--soft); }
-dd { margin: 0; overflow-wrap: anywhere; }
-.card { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 18px 20px; margin: 0 0 18px; }
+dd { margin: 0; grid-column: 2; overflow-wrap: anywhere; }
+.card { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
+  padding: 18px 20px; margin: 0 0 18px; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 0 18px; }
 .pair > * { min-width: 0; }
 figure { min-width: 0; }
@@ -55,10 +57,10 @@ figcaption p { grid-column: 1 / -1; color: var(--soft); font-size: 0.93rem; marg
 .ramp i.loss { background: linear-gradient(90deg, transparent, var(--loss)); }
 .scroll { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 0 7px 20px; text-align: right; vertical-align: top; white-space: nowrap; }
+th, td { padding: 7px 0 7px 16px; text-align: right; vertical-align: top; white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; text-align: left; }
 thead th { color: var(--soft); font-weight: 600; font-size: 0.88rem; border-bottom: 1px solid var(--edge);
-  vertical-align: bottom; }
+  vertical-align: bottom; white-space: normal; line-height: 1.25; }
 tbody th { font-weight: 600; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 td.text, th.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 14em; }
@@ -76,14 +78,14 @@ details thead th { position: sticky; top: 0; background: var(--paper); }
 button { font: inherit; font-size: 0.85rem; color: var(--soft); background: none; border: 1px solid var(--line);
   border-radius: 6px; padding: 2px 10px; cursor: pointer; }
 button:hover { color: var(--ink); border-color: var(--edge); }
-ul.notes { margin: 0; padding-left: 1.2em; }
 footer { color: var(--soft); font-size: 0.88rem; padding-top: 28px; padding-bottom: 48px; }
 .aside { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 #vg-tooltip-element.vg-tooltip { font: inherit; font-size: 13px; background: var(--paper); color: var(--ink);
   border: 1px solid var(--edge); border-radius: 6px; box-shadow: 0 4px 16px rgb(0 0 0 / 0.2); padding: 8px 10px;
   position: fixed; z-index: 1000; visibility: hidden; pointer-events: none; }
 #vg-tooltip-element.vg-tooltip.visible { visibility: visible; }
-#vg-tooltip-element.vg-tooltip td { padding: 1px 0 1px 10px; border: 0; white-space: normal; max-width: 240px; overflow-wrap: anywhere; }
+#vg-tooltip-element.vg-tooltip td { padding: 1px 0 1px 10px; border: 0; white-space: normal;
+  max-width: 240px; overflow-wrap: anywhere; }
 #vg-tooltip-element.vg-tooltip td.key { color: var(--soft); padding-left: 0; text-align: left; }
 @media (max-width: 640px) {
   header, main, footer { padding-left: 14px; padding-right: 14px; }
@@ -92,7 +94,8 @@ footer { color: var(--soft); font-size: 0.88rem; padding-top: 28px; padding-bott
   h2 { margin-top: 32px; }
   .card { padding: 14px 12px; }
   dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: 8px; }
+  dt { margin-top: 8px; }
+  dd { grid-column: 1; }
   th, td { padding-left: 14px; }
   .result th:first-child { position: sticky; left: 0; background: var(--paper); }
 }

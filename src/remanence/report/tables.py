@@ -13,6 +13,10 @@ from remanence.report.groups import Group, group_runs
 from remanence.report.numbers import MISSING, count, deviation, duration, finite, mean, percent, size
 from remanence.runs.record import RunRecord
 
+_LABEL = 24  # letters of a name in one line of the terminal
+_LEAST_COLUMNS = 3  # name, runs, accuracy
+_GAP = 2
+
 
 @dataclass(frozen=True)
 class Column:
@@ -25,13 +29,23 @@ class Column:
 
 
 COLUMNS = (
-    Column("accuracy", "Accuracy %", "the global model on the common test set after the last round", percent, max, True),
-    Column("own", "Own model %", "the last round's devices' own models, each on its own mix of classes", percent, max, True),
-    Column("forgetting", "Forgetting %", "mean over classes of the best earlier accuracy minus the last one", percent, min,
-           True),
+    Column(
+        "accuracy", "Accuracy %", "the global model on the common test set after the last round", percent, max, True
+    ),
+    Column(
+        "own", "Own model %", "the last round's devices' own models, each on its own mix of classes", percent, max, True
+    ),
+    Column(
+        "forgetting",
+        "Forgetting %",
+        "mean over classes of the best earlier accuracy minus the last one",
+        percent,
+        min,
+        True,
+    ),
     Column("up", "Up / round", "what the devices sent in a round, all together", size, min),
     Column("down", "Down / round", "what was sent to the devices in a round, all together", size, min),
-    Column("state", "Kept on device", "what a device keeps from one round to its next", size, min),
+    Column("state", "Device keeps", "what a device keeps from one round to its next", size, min),
     Column("time", "Time", "wall clock of a run on the machine that made it", duration, min),
 )
 
@@ -45,7 +59,7 @@ class Cell:
 @dataclass(frozen=True)
 class ResultRow:
     label: str
-    seeds: str
+    seeds: str  # how many runs the means are of
     cells: tuple[Cell, ...]  # in the order of COLUMNS
     notes: tuple[str, ...] = ()
 
@@ -57,12 +71,10 @@ def result_rows(runs: Sequence[RunRecord]) -> list[ResultRow]:
 def group_rows(groups: Sequence[Group]) -> list[ResultRow]:
     """One row per label: means over seeds, the best of every column marked."""
     columns = [_cells(column, groups) for column in COLUMNS]
-    return [ResultRow(group.label, _seeds(group), tuple(column[place] for column in columns), _notes(group))
-            for place, group in enumerate(groups)]
-
-
-def _seeds(group: Group) -> str:
-    return str(len(group.runs))
+    return [
+        ResultRow(group.label, str(len(group.runs)), tuple(column[place] for column in columns), _notes(group))
+        for place, group in enumerate(groups)
+    ]
 
 
 def _cells(column: Column, groups: Sequence[Group]) -> list[Cell]:
@@ -91,8 +103,6 @@ def _notes(group: Group) -> tuple[str, ...]:
         notes.append(f"{count(group.left_out, 'run')} left out (unfinished, or the same seed again)")
     if group.diverged:
         notes.append("diverged: the model held NaN or infinity")
-    if group.refused:
-        notes.append(f"{count(group.refused, 'upload')} refused")
     return tuple(notes)
 
 
@@ -102,9 +112,12 @@ def run_numbers(run: RunRecord) -> dict[str, float | None]:
     rounds = result.get("rounds") or len(run.rounds)
     state = result.get("state_bytes") or {}
     return {
-        "accuracy": finite(result.get("accuracy")), "own": finite(result.get("client_acc_local")),
-        "forgetting": finite(result.get("forgetting")), "up": _share(result.get("bytes_up"), rounds),
-        "down": _share(result.get("bytes_down"), rounds), "state": finite(state.get("device_kept")),
+        "accuracy": finite(result.get("accuracy")),
+        "own": finite(result.get("client_acc_local")),
+        "forgetting": finite(result.get("forgetting")),
+        "up": _share(result.get("bytes_up"), rounds),
+        "down": _share(result.get("bytes_down"), rounds),
+        "state": finite(state.get("device_kept")),
         "time": finite(result.get("seconds")),
     }
 
@@ -132,31 +145,75 @@ def _last(events: Sequence[Mapping[str, Any]], name: str) -> Any:
     return next((event[name] for event in reversed(events) if event.get(name) is not None), None)
 
 
-def result_table(runs: Sequence[RunRecord]) -> Table:
-    """The rows for the terminal: 100 columns wide at most for names of usual length, folded when there is less."""
+def result_table(runs: Sequence[RunRecord], width: int = 100) -> Table:
+    """The rows for a terminal of `width`: narrower, the spreads go below their means, then columns are left out."""
     rows = result_rows(runs)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption_justify="left",
-                  caption=_caption(rows))
-    table.add_column("Method", overflow="fold")
-    table.add_column("Runs", justify="right")
-    for place, column in enumerate(COLUMNS):
-        words = [word for row in rows for word in _terminal(row.cells[place]).split()]
-        table.add_column(column.title, justify="right", min_width=max(map(len, [*words, *column.title.split()])))
-    for row in rows:
-        table.add_row(Text(row.label), row.seeds,
-                      *(Text(_terminal(cell), style="bold" if cell.best else "") for cell in row.cells))
+    grid = _grid(rows, stacked=False)
+    if _width(grid) > width:
+        grid = _grid(rows, stacked=True)
+    shown = len(grid)
+    while shown > _LEAST_COLUMNS and _width(grid[:shown]) > width:
+        shown -= 1
+    left_out = [column.title for column in COLUMNS[shown - 2 :]]
+    return _table(grid[:shown], [row.label for row in rows], _caption(rows, left_out))
+
+
+def _grid(rows: Sequence[ResultRow], stacked: bool) -> list[list[Text]]:
+    """Columns of text, the heading first."""
+    names = [Text("Method"), *(Text(_limited(row.label)) for row in rows)]
+    number_of_runs = [Text("Runs"), *(Text(row.seeds) for row in rows)]
+    numbers = [
+        [Text(_two_lines(column.title)), *(_terminal(row.cells[place], stacked) for row in rows)]
+        for place, column in enumerate(COLUMNS)
+    ]
+    return [names, number_of_runs, *numbers]
+
+
+def _limited(label: str) -> str:
+    """Long names in lines of 24 letters."""
+    return "\n".join(label[start : start + _LABEL] for start in range(0, len(label), _LABEL))
+
+
+def _two_lines(title: str) -> str:
+    first, _, rest = title.partition(" ")
+    return f"{first}\n{rest}"
+
+
+def _terminal(cell: Cell, stacked: bool) -> Text:
+    text = cell.text + ("*" if cell.best else "")
+    return Text(text.replace(" ±", "\n±") if stacked else text, style="bold" if cell.best else "")
+
+
+def _width(columns: Sequence[Sequence[Text]]) -> int:
+    return sum(map(_column_width, columns)) + _GAP * (len(columns) - 1)
+
+
+def _column_width(column: Sequence[Text]) -> int:
+    return max(line.cell_len for text in column for line in text.split(allow_blank=True))
+
+
+def _table(columns: Sequence[Sequence[Text]], labels: Sequence[str], caption: Text | None) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        caption=caption,
+        caption_justify="left",
+    )
+    for place, column in enumerate(columns):
+        table.add_column(column[0], justify="right" if place else "left", no_wrap=True)
+    for place in range(len(labels)):
+        table.add_row(*(column[place + 1] for column in columns))
     return table
 
 
-def _terminal(cell: Cell) -> str:
-    return cell.text + ("*" if cell.best else "")
-
-
-def _caption(rows: Sequence[ResultRow]) -> Text | None:
-    lines = [f"{row.label}: {note}" for row in rows for note in row.notes]
+def _caption(rows: Sequence[ResultRow], left_out: Sequence[str]) -> Text | None:
     cells = [cell for row in rows for cell in row.cells]
+    lines = ["* best of its column"] if any(cell.best for cell in cells) else []
     if any("±" in cell.text for cell in cells):
-        lines.insert(0, "mean ±sample standard deviation over seeds; bytes, state and time: means")
-    if any(cell.best for cell in cells):
-        lines.insert(0, "* best of its column")
+        lines.append("mean ±sample standard deviation over runs; bytes, state and time: means")
+    if left_out:
+        lines.append(f"no room for: {', '.join(left_out)}")
+    lines += [f"{row.label}: {note}" for row in rows for note in row.notes]
     return Text("\n".join(lines)) if lines else None

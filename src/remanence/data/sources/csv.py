@@ -22,9 +22,7 @@ class Csv:
     label: str = "label"
     group: str | None = None
     drop: tuple[str, ...] = ()  # columns that are no features
-    separator: str | None = Field(
-        default=None, min_length=1, max_length=1
-    )  # default: tab in .tsv, else comma
+    separator: str | None = Field(default=None, min_length=1, max_length=1)  # default: tab in .tsv, else comma
     test: float = Field(default=0.2, gt=0, lt=1)
     classes: int | None = Field(default=None, ge=1)
     class_names: tuple[str, ...] = ()

@@ -38,7 +38,5 @@ class Images:
         if self.normalise != "imagenet":
             return About(path.name, str(path), len(names), names, normalise=self.normalise)
         if self.channels != 3:
-            raise UserError(
-                "data.normalise: 'imagenet' is not allowed with data.channels = 1; use 'training'"
-            )
+            raise UserError("data.normalise: 'imagenet' is not allowed with data.channels = 1; use 'training'")
         return About(path.name, str(path), len(names), names, *_IMAGENET)
