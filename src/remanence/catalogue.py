@@ -47,23 +47,19 @@ def entries(kind: str) -> list[Entry]:
 
 
 def describe(name: str) -> Entry:
-    """Everything that is called `name`; kinds are tried in the order of `list`."""
-    known = []
-    for group in _registries().values():
-        for registry in group:
-            for entry in _described(registry):
-                if entry["name"] == name:
-                    return entry
-                known.append(entry["name"])
-    if name in recipes():
-        return {
-            "name": name,
-            "kind": "recipe",
-            "summary": _recipe_summary(name),
-            "text": recipes()[name].read_text(),
-            "options": [],
-        }
-    raise UserError(f"show: nothing is called '{name}'; {_nearest(name, [*known, *recipes()])}")
+    """What is called `name`, and under `also` the other kinds that use the same name, in the order of `list`."""
+    registries = [registry for group in _registries().values() for registry in group]
+    known = [name for registry in registries for name in registry.names()] + [*recipes()]
+    if name not in known:
+        raise UserError(f"show: nothing is called '{name}'; {_nearest(name, known)}")
+    found = [entry for registry in registries for entry in _described(registry) if entry["name"] == name]
+    found += [_recipe(name)] if name in recipes() else []
+    return {**found[0], "also": found[1:]}
+
+
+def _recipe(name: str) -> Entry:
+    text = recipes()[name].read_text()
+    return {"name": name, "kind": "recipe", "summary": _recipe_summary(name), "text": text, "options": []}
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -90,6 +90,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         errors.print(f"remanence: {error.filename or ''}: {str(error.strerror).lower()}", markup=False)
         return 1
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        errors.print(f"remanence: {_unexpected(error)}", markup=False, highlight=False)
+        return 1
+
+
+def _unexpected(error: Exception) -> str:
+    """A line for what nobody foresaw; a large model or batch that does not fit is the one usual case."""
+    text = str(error).strip().partition("\n")[0][:200]
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:
+        return "not enough memory: try a smaller model, batch or number of devices"
+    return f"unexpected {type(error).__name__}: {text} (--debug shows where)"
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -17,6 +17,8 @@ from remanence.runs.compare import Cell, comparison_path, plan_cells, play_cells
 from remanence.runs.play import play
 from remanence.runs.record import RunRecord
 
+WIDTH = 120  # letters of a line that is not shown in a terminal
+
 
 def run(arguments: argparse.Namespace) -> None:
     tree = _tree(arguments, arguments.experiment)
@@ -106,8 +108,9 @@ def _tree(arguments: argparse.Namespace, name: str) -> Tree:
 
 
 def _console(arguments: argparse.Namespace) -> Console:
-    """People read stdout, unless it is kept for JSON."""
-    return Console(stderr=arguments.json)
+    """People read stdout, unless it is kept for JSON. In a file nothing needs to fit a window."""
+    console = Console(stderr=arguments.json)
+    return console if console.is_terminal else Console(stderr=arguments.json, width=WIDTH)
 
 
 def report(arguments: argparse.Namespace) -> None:
@@ -135,7 +138,7 @@ def list(arguments: argparse.Namespace) -> None:
     table.add_column("what it is")
     for entry in found:
         table.add_row(entry["name"], entry["summary"])
-    Console().print(table)
+    _console(arguments).print(table)
 
 
 def show(arguments: argparse.Namespace) -> None:
@@ -145,11 +148,14 @@ def show(arguments: argparse.Namespace) -> None:
     if arguments.json:
         sys.stdout.write(json.dumps(entry) + "\n")
         return
-    console = Console()
-    console.print(f"{entry['name']} ({entry['kind']})", style="bold", highlight=False, markup=False)
-    console.print(entry["text"], highlight=False, markup=False)
-    if entry["options"]:
-        console.print(description_table(entry))
+    console = _console(arguments)
+    for each in (entry, *entry["also"]):
+        console.print(f"{each['name']} ({each['kind']})", style="bold", highlight=False, markup=False)
+        if each["summary"] not in each["text"]:
+            console.print(each["summary"], highlight=False, markup=False)
+        console.print(each["text"], highlight=False, markup=False)
+        if each["options"]:
+            console.print(description_table(each))
 
 
 def doctor(arguments: argparse.Namespace) -> None:

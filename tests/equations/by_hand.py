@@ -133,8 +133,9 @@ def _nova_count(steps: int, momentum: float, pull: float) -> float:
     return a
 
 
-def server_step(rule: str, x: Vector, delta: Vector, m: Vector, v: Vector, *, eta: float, beta1: float,
-                beta2: float, tau: float) -> tuple[Vector, Vector, Vector]:
+def server_step(
+    rule: str, x: Vector, delta: Vector, m: Vector, v: Vector, *, eta: float, beta1: float, beta2: float, tau: float
+) -> tuple[Vector, Vector, Vector]:
     """x, m, v after a round."""
     if rule == "fedavgm":
         m = beta1 * m + delta

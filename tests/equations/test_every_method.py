@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 from worlds import SIZES, classification, planned, played, played_in_pieces, same_bits, shuffled_batches, softmax_model
 
 from remanence.core.federation import Federation, Plan
@@ -66,9 +65,7 @@ def test_a_round_leaves_the_tree_before_it_as_it_was(name: str, engine: dict[str
 
 
 @pytest.mark.parametrize("lost", [0.3, 0.7])
-def test_a_lost_upload_is_as_if_the_device_had_not_taken_part(
-    name: str, lost: float, engine: dict[str, Any]
-) -> None:
+def test_a_lost_upload_is_as_if_the_device_had_not_taken_part(name: str, lost: float, engine: dict[str, Any]) -> None:
     lossy = plan_of(name, rounds=6, participation=[range(4)] * 6, engine=engine | {"lost": lost}, seed=1)
     with one_thread(), Federation(lossy) as federation:
         history = list(federation.play())

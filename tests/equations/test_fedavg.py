@@ -19,16 +19,13 @@ from worlds import (
     normalised_model,
     planned,
     played,
-    played_in_pieces,
     same_bits,
-    shuffled_batches,
     slope_device,
     softmax_model,
     vector_model,
 )
 
 import remanence
-from remanence.core.state import clone, equal
 from remanence.measure.record import digest
 
 SCALARS = [slope_device(-1.0), slope_device(-2.0), slope_device(-4.0, samples=2)]  # at lr 1: w = 1, 2, 4
@@ -138,9 +135,7 @@ def test_devices_are_summed_in_the_order_of_their_numbers(engine: dict[str, Any]
 
 
 def test_selection_is_without_replacement() -> None:
-    result = remanence.simulate(
-        SlopeFedAvg(), model=vector_model(0.0), devices=SCALARS * 3, rounds=60, participation=4
-    )
+    result = remanence.simulate(SlopeFedAvg(), model=vector_model(0.0), devices=SCALARS * 3, rounds=60, participation=4)
     selected = [event["selected"] for event in result.history]
     assert all(len(set(row)) == 4 for row in selected)
     counts = np.bincount(np.concatenate(selected), minlength=9)
@@ -168,9 +163,7 @@ def test_weight_decay_enters_the_momentum(engine: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("samples", "steps"), [(1, 1), (3, 1), (4, 1), (5, 2), (9, 3)])
-def test_small_batches_are_kept(
-    samples: int, steps: int, engine: dict[str, Any], uploads: list[Upload]
-) -> None:
+def test_small_batches_are_kept(samples: int, steps: int, engine: dict[str, Any], uploads: list[Upload]) -> None:
     """Two epochs of ceil(n / 4) steps, also for a device with fewer samples than a batch."""
     devices = [slope_device(-1.0, samples=samples), slope_device(-1.0, samples=4)]
     remanence.simulate(

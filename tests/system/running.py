@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["remanence.commands", "remanence.runs.play", "sklearn.datasets", "altair"])
+FORKS.set_forkserver_preload(["remanence.commands", "remanence.report.tables", "sklearn.datasets"])
 PATIENCE = 120.0  # seconds; only a hang takes that long
 
 EXPERIMENT = """
@@ -59,10 +59,15 @@ def run_program(*arguments: str | Path, folder: Path) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+def without_report() -> None:
+    """As if the extra `report` were not installed: drawing takes longer than these runs."""
+    sys.modules["altair"] = None  # type: ignore[assignment]
+
+
 class Fork:
     """The command in a process group of its own, without the seconds that importing takes."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, prepare: Callable[[], None] | None = None,
+    def __init__(self, folder: Path, *arguments: str | Path, prepare: Callable[[], None] = without_report,
                  largest_file: int | None = None) -> None:
         self.folder = folder
         self.process = FORKS.Process(target=_serve, args=(folder, [str(a) for a in arguments], prepare, largest_file))
@@ -89,7 +94,7 @@ class Fork:
         return group_members(self.pid)
 
 
-def _serve(folder: Path, arguments: list[str], prepare: Callable[[], None] | None, largest_file: int | None) -> None:
+def _serve(folder: Path, arguments: list[str], prepare: Callable[[], None], largest_file: int | None) -> None:
     os.setsid()
     for number, stream in ((1, "out"), (2, "err")):
         file = os.open(folder / stream, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -97,8 +102,7 @@ def _serve(folder: Path, arguments: list[str], prepare: Callable[[], None] | Non
         os.close(file)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-    if prepare is not None:
-        prepare()
+    prepare()
     from remanence.cli import main
 
     sys.exit(main(arguments))

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,6 +53,7 @@ class Federation:
         self.w = self.net.copy()
         self.srv: State = self.method.open_server(self.net, self.context(0))
         self.optimiser: State = plan.optimise.open(self.w[: self.net.size])
+        self.pending: dict[int, State] = {}  # of devices whose uploads may still be refused in this round
         self.engine: Engine | None = None
         self.engine_line = ""
         self.last_down: Message | None = None  # examples of what is sent, for the storage account
@@ -84,7 +86,9 @@ class Federation:
         if merged:
             self._step(merged, ctx)
         for device in collector.counted:
-            self.states.put(device, replies[device].dev, ctx.round)
+            if device in self.pending:
+                self.states.put(device, self.pending[device], ctx.round)
+        self.pending.clear()
         self.round = ctx.round
         self.last_down = next(iter(messages.values()), self.last_down)
         self.last_up = collector.like.size() if collector.like is not None else self.last_up
@@ -123,18 +127,28 @@ class Federation:
             collector.take(device, None, "lost on the way")
         own = self.recorder.measures_devices(ctx.round)
         jobs = [
-            Job(device, message, self.states.get(device), own)
+            Job(device, message, partial(self.states.get, device), own)
             for device, message in messages.items()
             if device not in lost
         ]
-        replies, deadline = {}, self.plan.engine.deadline
-        started = time.monotonic()
+        replies: dict[int, Reply] = {}
+        deadline, started = self.plan.engine.deadline, time.monotonic()
         for reply in self.engine.run(ctx, jobs):
             if deadline and time.monotonic() - started > deadline:
                 break
-            replies[reply.device] = replace(reply, upload=None)
-            collector.take(reply.device, reply.upload, reply.reason)
+            self._receive(reply, collector, ctx.round)
+            replies[reply.device] = replace(reply, upload=None, dev={})
         return replies
+
+    def _receive(self, reply: Reply, collector: Collector, round: int) -> None:
+        """The device's new state is kept as soon as it is certain that its upload counts."""
+        collector.take(reply.device, reply.upload, reply.reason)
+        if reply.device in collector.refused:
+            return
+        if collector.holds:
+            self.pending[reply.device] = reply.dev
+        else:
+            self.states.put(reply.device, reply.dev, round)
 
     def _is_lost(self, device: int, round: int) -> bool:
         share = self.plan.engine.lost

@@ -21,27 +21,23 @@ _PLAIN = (str, int, float, bool, type(None))
 
 def flatten(tree: Any) -> tuple[Any, list[Tensor]]:
     """A JSON-able skeleton and the tensors it refers to by position; a tensor met twice is stored once."""
-    tensors: list[Tensor] = []
-    seen: dict[int, int] = {}
+    positions: dict[int, tuple[int, Tensor]] = {}
+    skeleton = _skeleton(tree, "", positions)
+    return skeleton, [tensor for _, tensor in positions.values()]
 
-    def walk(value: Any, path: str) -> Any:
-        if isinstance(value, Tensor):
-            position = seen.setdefault(id(value), len(tensors))
-            if position == len(tensors):
-                tensors.append(value)
-            return {"tensor": position}
-        if isinstance(value, dict):
-            return {"dict": [[_key(k, path), walk(v, f"{path}.{k}")] for k, v in value.items()]}
-        if isinstance(value, (list, tuple)):
-            kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [walk(v, f"{path}[{i}]") for i, v in enumerate(value)]}
-        if isinstance(value, _PLAIN):
-            return value
-        raise TypeError(
-            f"state{path}: {type(value).__name__} is not a tensor, a number, text, or a dict or list of them"
-        )
 
-    return walk(tree, ""), tensors
+# Not a function inside `flatten`: one that calls itself would keep every tensor it saw alive until a garbage collection.
+def _skeleton(value: Any, path: str, positions: dict[int, tuple[int, Tensor]]) -> Any:
+    if isinstance(value, Tensor):
+        return {"tensor": positions.setdefault(id(value), (len(positions), value))[0]}
+    if isinstance(value, dict):
+        return {"dict": [[_key(k, path), _skeleton(v, f"{path}.{k}", positions)] for k, v in value.items()]}
+    if isinstance(value, (list, tuple)):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [_skeleton(v, f"{path}[{i}]", positions) for i, v in enumerate(value)]}
+    if isinstance(value, _PLAIN):
+        return value
+    raise TypeError(f"state{path}: {type(value).__name__} is not a tensor, a number, text, or a dict or list of them")
 
 
 def unflatten(skeleton: Any, tensors: list[Tensor]) -> Any:

@@ -25,6 +25,7 @@ from remanence.engine.worker import Job, Reply, Task, Worker
 from remanence.measure.accuracy import count_correct
 
 TOLERANCE = 1e-4  # largest difference of a weight after the few rounds of the test, relative to the largest weight
+LARGEST_STACK = 2**24  # weights that are trained together
 LARGEST_MODEL = 100_000  # parameters; measured: beyond this the one-by-one loop on all cores is as quick
 _ACTIVATIONS = {
     nn.ReLU: "relu",
@@ -224,8 +225,9 @@ class CohortEngine:
         sizes = self.task.fleet.sizes
         yield from (Reply(job.device, reason="no samples to train on") for job in jobs if not sizes[job.device])
         full = [job for job in jobs if sizes[job.device]]
-        if full:
-            yield from self._train(full, ctx)
+        together = max(1, LARGEST_STACK // self.worker.net.size)
+        for start in range(0, len(full), together):
+            yield from self._train(full[start : start + together], ctx)
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.task.test is not None

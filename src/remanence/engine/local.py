@@ -4,6 +4,7 @@ import multiprocessing
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from remanence.core.context import Context
 from remanence.core.message import Message
-from remanence.core.state import clone
+from remanence.core.state import State, clone
 from remanence.engine import pipe
 from remanence.engine.memory import keep_freed_blocks
 from remanence.engine.worker import Job, Reply, Task, Worker
@@ -40,7 +41,7 @@ class SerialEngine:
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
         for job in jobs:
-            yield self.worker.work(replace(job, dev=clone(job.dev)), ctx)
+            yield self.worker.work(replace(job, recall=partial(_copy, job)), ctx)
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.worker.task.test is not None
@@ -69,7 +70,7 @@ class PoolEngine:
         common = _common([job.message for job in jobs])
         facts = {"round": ctx.round, "lr": ctx.lr, "task": ctx.task}
         self._tell_all({"do": "round", "facts": facts, "common": common})
-        orders = [_order(job, common) for job in jobs]
+        orders = (_order(job, common) for job in jobs)
         for answer in self._share(orders):
             yield _reply(answer)
 
@@ -95,20 +96,21 @@ class PoolEngine:
         for connection in self.connections:
             self._send(connection, order)
 
-    def _share(self, orders: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _share(self, orders: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Every worker always has one order; it gets the next as soon as it answers."""
-        waiting = list(reversed(orders))
+        waiting = iter(orders)
         busy: list[Connection] = []
         try:
-            for connection in self.connections[: len(orders)]:
-                self._send(connection, waiting.pop())
+            for connection, order in zip(self.connections, waiting, strict=False):
+                self._send(connection, order)
                 busy.append(connection)
             while busy:
                 for connection in _ready(busy):
                     answer = self._receive(connection)
                     busy.remove(connection)
-                    if waiting:
-                        self._send(connection, waiting.pop())
+                    following = next(waiting, None)
+                    if following is not None:
+                        self._send(connection, following)
                         busy.append(connection)
                     yield answer
         finally:
@@ -186,9 +188,15 @@ class _Server:
         if order["do"] == "measure":
             correct, loss = self.worker.measure(self.w, order["start"], order["stop"])
             return {"piece": order["piece"], "correct": correct, "loss": loss}
-        job = Job(order["device"], Message(self.common | order["message"]), order["dev"], order["measure"])
+        message = Message(self.common | order["message"])
+        job = Job(order["device"], message, lambda: order["dev"], order["measure"])
         reply = self.worker.work(job, replace(self.worker.task.context, **self.facts))
         return vars(reply)
+
+
+def _copy(job: Job) -> State | None:
+    """A state of its own to edit: the kept one must not change before the upload is counted."""
+    return clone(job.recall())  # type: ignore[no-any-return]
 
 
 def _common(messages: Sequence[Message]) -> dict[str, Any]:
@@ -200,7 +208,7 @@ def _common(messages: Sequence[Message]) -> dict[str, Any]:
 
 def _order(job: Job, common: dict[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in job.message.items() if name not in common}
-    return {"do": "train", "device": job.device, "message": own, "dev": job.dev, "measure": job.measure}
+    return {"do": "train", "device": job.device, "message": own, "dev": job.recall(), "measure": job.measure}
 
 
 def _reply(answer: dict[str, Any]) -> Reply:

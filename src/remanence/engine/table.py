@@ -47,8 +47,10 @@ def step_table(rule: BatchRule, data: Sequence[Samples], devices: Sequence[int],
     """The same steps that each device would take alone (`core.batches.plan`)."""
     if isinstance(rule, int):
         return _shuffled(rule, data, devices, ctx)
-    steps = [[ids for epoch in plan(rule, len(one), ctx.train.epochs, ctx.seed, ctx.round, device) for ids in epoch]
-             for one, device in zip(data, devices, strict=True)]
+    steps = [
+        [ids for epoch in plan(rule, len(one), ctx.train.epochs, ctx.seed, ctx.round, device) for ids in epoch]
+        for one, device in zip(data, devices, strict=True)
+    ]
     return _listed(steps, data)
 
 
@@ -89,8 +91,12 @@ def _cut(sizes: tuple[int, ...], batch: int, epochs: int) -> tuple[list[int], _C
     batch_size = np.maximum(real.sum(2, keepdims=True), 1)
     row = (np.arange(len(sizes))[None, :, None] * epochs + np.minimum(epoch, epochs - 1)) * max(sizes)
     position = row + np.where(real, place, 0)
-    return order.tolist(), _Cut(counts.tolist(), (counts[None, :] > step[:, :, 0]).sum(1).tolist(),
-                                torch.from_numpy(position), torch.from_numpy((real / batch_size).astype(np.float32)))
+    return order.tolist(), _Cut(
+        counts.tolist(),
+        (counts[None, :] > step[:, :, 0]).sum(1).tolist(),
+        torch.from_numpy(position),
+        torch.from_numpy((real / batch_size).astype(np.float32)),
+    )
 
 
 def _listed(steps: list[list[Tensor]], data: Sequence[Samples]) -> StepTable:

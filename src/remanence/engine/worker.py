@@ -1,7 +1,7 @@
 """What one worker does: train one device for one round, or measure a part of the test set."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class Task:
 class Job:
     device: int
     message: Message
-    dev: State | None  # None: the device takes part for the first time
+    recall: Callable[[], State | None]  # what the device keeps, read when its turn comes; None: its first round
     measure: bool = False
 
 
@@ -66,7 +66,7 @@ class Job:
 class Reply:
     device: int
     upload: Message | None = None  # None: nothing came back, for `reason`
-    dev: State = field(default_factory=dict)
+    dev: State = field(default_factory=dict)  # to be kept once the upload is counted
     loss: float = float("nan")  # mean of the steps
     steps: int = 0
     correct: Tensor | None = None  # of the device's own model on the test set, per class
@@ -97,8 +97,9 @@ class Worker:
         return Reply(job.device, task.privacy.protect(upload, ctx), dev, float(loss), ctx.steps, correct)
 
     def open(self, job: Job, data: Samples, ctx: Context) -> State:
-        if job.dev is not None:
-            return job.dev
+        dev = job.recall()
+        if dev is not None:
+            return dev
         self.net.load(self.start)
         return self.task.method.open_device(self.net, data, ctx)
 

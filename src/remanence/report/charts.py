@@ -9,11 +9,10 @@ import altair as alt
 
 from remanence.report.numbers import thin
 from remanence.report.series import Line
+from remanence.report.style import colour, dash
 
 Spec = dict[str, Any]
 
-COLOURS = 8  # --series-1 .. --series-8 of the style sheet
-DASHES = ((1, 0), (7, 3), (10, 3, 2, 3), (3, 2), (14, 4), (6, 2, 2, 2, 2, 2), (2, 3))
 HEIGHT = 300
 _POINTS = 500  # per line
 _ALL_POINTS = 2500  # per chart: a browser draws a shape for each
@@ -48,12 +47,13 @@ CONFIG: Spec = {
 @dataclass(frozen=True)
 class Axis:
     title: str
-    format: str  # of d3
+    format: str  # of its ticks, in the language of d3
     low: float
     high: float
     log: bool = False
     ticks: int = 6
     step: float = 0.0  # at least, between ticks
+    precise: str = ".4~g"  # format of a single number
 
     def place(self, value: float) -> float:
         """0 at the lower end, 1 at the upper end."""
@@ -66,7 +66,10 @@ class Axis:
         return self.low + place * (self.high - self.low)
 
     def scale(self) -> Any:
-        return alt.Scale(type="log" if self.log else "linear", domain=[self.low, self.high], nice=False, zero=False)
+        domain = [self.low, self.high]
+        if self.log:
+            return alt.Scale(type="log", domain=domain, nice=False)
+        return alt.Scale(domain=domain, nice=False, zero=False)
 
     def axis(self, **more: Any) -> Any:
         return alt.Axis(title=self.title, format=self.format, tickCount=self.ticks, **more)
@@ -81,14 +84,6 @@ class Cell:
     note: str  # for the pointer
 
 
-def colour(number: int) -> str:
-    return f"var(--series-{number % COLOURS + 1})"
-
-
-def dash(number: int) -> tuple[int, ...]:
-    return DASHES[number % len(DASHES)]
-
-
 def line_chart(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Spec:
     """A line per label, the range of its seeds as a band, its name at its end, the point nearest to the pointer."""
     rows = [row for line in lines for row in _line_rows(line, len(lines))]
@@ -99,22 +94,17 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Spec:
     stroke = chart.mark_line(strokeWidth=2.2, strokeJoin="round", aria=False).encode(
         y=_y(y, "mean"), strokeDash=alt.StrokeDash("label:N", scale=_dashes(lines), legend=None)
     )
-    layers = [stroke, _nearest(chart, x, y, few=len(rows) <= 12 * len(lines))]
+    layers = [stroke, _nearest(chart, y, few=len(rows) <= 12 * len(lines))]
     if any(line.seeds > 1 for line in lines):
         layers.insert(0, chart.mark_area(opacity=0.17, aria=False).encode(y=_y(y, "low"), y2="high:Q"))
     if len(lines) > 1:
         layers += _names(lines, y)
     data = {"points": rows, "names": _name_rows(lines, y)}
-    return _finished(alt.layer(*layers), about, data, height=_height(lines), padding=_padding(8, _room(lines)))
+    return _finished(alt.layer(*layers), about, data, height=_height(lines), padding=_padding(8, 8))
 
 
 def _height(lines: Sequence[Line]) -> int:
     return max(HEIGHT, _NAME_GAP * (len(lines) + 1))
-
-
-def _room(lines: Sequence[Line]) -> float:
-    """Pixels right of the lines for their names."""
-    return 22 + 6.6 * min(_NAME_LETTERS, max(len(line.label) for line in lines)) if len(lines) > 1 else 14
 
 
 def _line_rows(line: Line, lines: int) -> list[dict[str, Any]]:
@@ -141,30 +131,30 @@ def _y(axis: Axis, field: str) -> Any:
 
 
 def _colours(lines: Sequence[Line]) -> Any:
-    return alt.Scale(domain=[line.label for line in lines], range=[colour(number) for number in range(len(lines))])
+    return alt.Scale(domain=[line.label for line in lines], range=[colour(line.number) for line in lines])
 
 
 def _dashes(lines: Sequence[Line]) -> Any:
-    return alt.Scale(domain=[line.label for line in lines], range=[list(dash(number)) for number in range(len(lines))])
+    return alt.Scale(domain=[line.label for line in lines], range=[list(dash(line.number)) for line in lines])
 
 
-def _nearest(chart: Any, x: Axis, y: Axis, few: bool) -> Any:
+def _nearest(chart: Any, y: Axis, few: bool) -> Any:
     """Points that show themselves and their numbers under the pointer; always, where there are few."""
     pointer = alt.selection_point(nearest=True, on="pointerover", clear="pointerout", empty=False)
-    tips = [
-        alt.Tooltip("label:N", title="Method"),
-        alt.Tooltip("round:Q", title="Round"),
-        alt.Tooltip("mean:Q", title=y.title, format=y.format),
-        alt.Tooltip("low:Q", title="Lowest seed", format=y.format),
-        alt.Tooltip("high:Q", title="Highest seed", format=y.format),
-    ]
-    return (
-        chart.mark_point(filled=True, size=55, aria=False)
-        .encode(
-            y=_y(y, "mean"), tooltip=tips, opacity=alt.condition(pointer, alt.value(1), alt.value(0.9 if few else 0))
-        )
-        .add_params(pointer)
-    )
+    mark = chart.mark_point(filled=True, size=55, aria=False)
+    return mark.encode(
+        y=_y(y, "mean"),
+        tooltip=alt.value(alt.ExprRef(_tip(y))),
+        opacity=alt.condition(pointer, alt.value(1), alt.value(0.9 if few else 0)),
+    ).add_params(pointer)
+
+
+def _tip(y: Axis) -> str:
+    """Written out, because a list of fields loses its texts on the cells around the points of a nearest selection."""
+    point = "(datum.datum || datum)"
+    numbers = {y.title: "mean", "Lowest seed": "low", "Highest seed": "high"}
+    shown = [f'"{title}": format({point}.{name}, "{y.precise}")' for title, name in numbers.items()]
+    return "{" + ", ".join([f'"Method": {point}.label', f'"Round": {point}.round', *shown]) + "}"
 
 
 def _names(lines: Sequence[Line], y: Axis) -> list[Any]:
@@ -229,7 +219,7 @@ def heat_map(
         "groups": [{"column": column, "name": name} for column, name in (marks or {}).items()],
     }
     step = max(4, min(_ROW_STEP, 600 // max(1, len(rows))))
-    return _finished(alt.layer(*layers), about, data, height={"step": step}, padding=_padding(4, 4))
+    return _finished(alt.layer(*layers), about, data, height=step * len(rows), padding=_padding(4, 4))
 
 
 def _strength(limits: tuple[float, float], root: bool) -> Any:

@@ -57,7 +57,7 @@ def traffic(groups: Sequence[Group]) -> Figure | None:
     most = max(point.x for line in lines for point in line.points) or 1.0
     unit, name = unit_of(most)
     scaled = [replace(line, points=tuple(replace(point, x=point.x / unit) for point in line.points)) for line in lines]
-    x = Axis(f"Sent, {name}", "~g", 0.0, most / unit, ticks=5)
+    x = Axis(f"Sent, {name}", ".6~g", 0.0, most / unit, ticks=5)
     return Figure(
         "traffic",
         "Accuracy against traffic",
@@ -74,9 +74,9 @@ def _traffic_table(lines: Sequence[Line]) -> DataTable:
 
 
 def _lines(groups: Sequence[Group], line: Callable[[Group], Line]) -> list[Line]:
-    """All or none: a missing line would shift the colours of the others."""
-    lines = [line(group) for group in groups]
-    return [each for each in lines if each.points] if any(each.points for each in lines) else []
+    """The lines that have a point; each keeps the colour of its group."""
+    lines = [replace(line(group), number=number) for number, group in enumerate(groups)]
+    return [each for each in lines if each.points]
 
 
 def _seeds(lines: Sequence[Line]) -> str:
@@ -94,14 +94,15 @@ def _rounds(lines: Sequence[Line]) -> Axis:
 def _accuracies(lines: Sequence[Line]) -> Axis:
     low = math.floor(10 * min(point.low for line in lines for point in line.points)) / 10
     high = math.ceil(10 * max(point.high for line in lines for point in line.points)) / 10
-    return Axis("Accuracy", ".0%" if high - low > 0.05 else ".1%", min(low, 0.9), max(high, low + 0.1))
+    low = min(low, 0.9)
+    return Axis("Accuracy", ".0%", low, min(1.0, max(high, low + 0.1)), precise=".2%")
 
 
 def _losses(lines: Sequence[Line]) -> Axis:
     low = min(point.low for line in lines for point in line.points)
     high = max(point.high for line in lines for point in line.points)
     if low > 0 and high / low > 30:
-        return Axis("Loss", ".2~g", low / 1.1, high * 1.1, log=True)
+        return Axis("Loss", ".4~g", low / 1.1, high * 1.1, log=True)
     return Axis("Loss", ".3~g", min(0.0, low), 1.05 * high if high > 0 else 1.0)
 
 

@@ -28,7 +28,7 @@ class Group:
 
     @property
     def planned(self) -> int:
-        return max(int(run.start.get("rounds") or len(run.rounds)) for run in self.runs)
+        return max(int(run.start.get("rounds") or run.config.get("rounds") or len(run.rounds)) for run in self.runs)
 
     @property
     def diverged(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remanence.report.charts import COLOURS, dash
+from remanence.report.style import colour, dash
 from remanence.report.tables import COLUMNS, Cell, Column, ResultRow
 
 _ICON = (
@@ -81,7 +81,7 @@ def _stroke(number: int) -> str:
     dashes = " ".join(map(str, dash(number)))
     return (
         f'<svg width="36" height="10" aria-hidden="true"><line x1="1" y1="5" x2="35" y2="5" stroke-width="2.5" '
-        f'stroke="var(--series-{number % COLOURS + 1})" stroke-dasharray="{dashes}"/></svg>'
+        f'stroke="{colour(number)}" stroke-dasharray="{dashes}"/></svg>'
     )
 
 

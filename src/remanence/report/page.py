@@ -1,7 +1,6 @@
 """One self-contained page per run or comparison: it opens from a file, offline, on a phone, and on paper."""
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from remanence import __version__
 from remanence.errors import UserError
+from remanence.report import markup
 from remanence.report.groups import Group, flat, group_runs
 from remanence.report.numbers import MISSING, joined
 from remanence.report.script import SCRIPT
@@ -31,24 +31,20 @@ def write_report(runs: Sequence[RunRecord], path: Path) -> None:
 
 
 def _write(text: str, path: Path) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        try:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def report_text(runs: Sequence[RunRecord]) -> str:
     groups = group_runs(runs)
     bundle = _bundle()
-    from remanence.report import markup
     from remanence.report.charts import CONFIG
 
     sections, figures = _sections(groups)
@@ -87,12 +83,10 @@ def _title(groups: Sequence[Group]) -> str:
 
 
 def _header(title: str, groups: Sequence[Group], sections: Sequence[str]) -> str:
-    from remanence.report.markup import escape
-
     links = "".join(f'<a href="#{_anchor(name)}">{name}</a>' for name in sections)
-    notices = "".join(f'<p class="notice">{escape(text)}</p>' for text in _notices(groups))
+    notices = "".join(f'<p class="notice">{markup.escape(text)}</p>' for text in _notices(groups))
     return (
-        f'<header><h1>{escape(title)}</h1><p class="lead">{escape(_lead(groups))}</p>'
+        f'<header><h1>{markup.escape(title)}</h1><p class="lead">{markup.escape(_lead(groups))}</p>'
         f'<nav aria-label="Sections">{links}</nav>{notices}</header>'
     )
 
@@ -119,7 +113,7 @@ def _notices(groups: Sequence[Group]) -> list[str]:
 
 
 def _sections(groups: Sequence[Group]) -> tuple[list[tuple[str, str]], list[Any]]:
-    from remanence.report import figures, markup
+    from remanence.report import figures
 
     drawn: list[Any] = []
 
@@ -141,8 +135,6 @@ def _sections(groups: Sequence[Group]) -> tuple[list[tuple[str, str]], list[Any]
 
 
 def _learning(groups: Sequence[Group], first: str, others: str) -> str:
-    from remanence.report import markup
-
     if not first and not others:
         return '<p class="card">No round has been played yet.</p>' if not any(g.rounds for g in groups) else ""
     untested = "" if first else '<p class="card">The global model was not tested in any round.</p>'
@@ -150,8 +142,6 @@ def _learning(groups: Sequence[Group], first: str, others: str) -> str:
 
 
 def _result(groups: Sequence[Group]) -> str:
-    from remanence.report import markup
-
     rows = group_rows(groups)
     hints = []
     if any("±" in cell.text for row in rows for cell in row.cells):
@@ -163,7 +153,7 @@ def _result(groups: Sequence[Group]) -> str:
 
 
 def _refused(groups: Sequence[Group]) -> str:
-    from remanence.report import figures, markup
+    from remanence.report import figures
 
     table = figures.refused_table(groups)
     if table is None:
@@ -176,29 +166,27 @@ def _refused(groups: Sequence[Group]) -> str:
 
 
 def _bytes(groups: Sequence[Group]) -> str:
-    from remanence.report import figures, markup
+    from remanence.report import figures
 
-    about = "Sent: in the whole run, by all devices together. Kept: by one device, and by the server. Means over seeds."
+    about = "Sent: in the whole run, by all devices together; the rest: for one device, and for the server."
+    about += " Means over seeds." if any(len(group.runs) > 1 for group in groups) else ""
     table = markup.data_table(figures.bytes_table(groups), "Bytes")
     return f'<div class="card">{table}<p class="hint">{about}</p></div>'
 
 
 def _settings(groups: Sequence[Group]) -> str:
     """The resolved experiment of every label's first run: enough to repeat it."""
-    from remanence.report import markup
-
-    configs = [{name: str(value) for name, value in flat(group.runs[0].config).items()} for group in groups]
+    firsts = [group.runs[0] for group in groups]
+    configs = [flat(run.config) | {"folder": run.folder} for run in firsts]
     names = list(dict.fromkeys(name for config in configs for name in config))
-    names.sort(key=lambda name: len({config.get(name) for config in configs}) == 1)
-    rows = [[name, *(config.get(name, MISSING) for config in configs)] for name in names]
+    names.sort(key=lambda name: len({str(config.get(name)) for config in configs}) == 1)
+    rows = [[name, *(str(config.get(name, MISSING)) for config in configs)] for name in names]
     note = "The first run of each method; settings that differ come first." if len(groups) > 1 else ""
     table = markup.DataTable(["Setting", *(group.label for group in groups)], rows, note)
     return f'<div class="card">{markup.details("All settings", markup.data_table(table, "Settings"))}</div>'
 
 
 def _setup(groups: Sequence[Group]) -> str:
-    from remanence.report import markup
-
     runs = [run for group in groups for run in group.runs]
     facts = [
         ("Data", _data),
@@ -207,7 +195,6 @@ def _setup(groups: Sequence[Group]) -> str:
         ("Model", _model),
         ("Parts", _parts),
         ("Engine", _engine),
-        ("Folders" if len(runs) > 1 else "Folder", lambda run: str(run.folder)),
     ]
     pairs = [(name, _each(runs, fact)) for name, fact in facts]
     notes = dict.fromkeys(str(note) for run in runs for note in run.start.get("notes") or [])
@@ -218,7 +205,7 @@ def _each(runs: Sequence[RunRecord], fact: Callable[[RunRecord], str]) -> list[s
     """What holds for the runs; where they differ, the first few."""
     texts = list(dict.fromkeys(text for text in map(fact, runs) if text))
     more = len(texts) - _MOST_VALUES
-    return texts[:_MOST_VALUES] + ([f"and {more} more"] if more > 0 else [])
+    return texts[:_MOST_VALUES] if more <= 0 else [*texts[: _MOST_VALUES - 1], f"and {more + 1} more"]
 
 
 def _data(run: RunRecord) -> str:
@@ -241,7 +228,8 @@ def _training(run: RunRecord) -> str:
     train = run.config.get("train") or {}
     words = [("epochs", "{} epochs"), ("batch", "batch {}"), ("lr", "learning rate {}"), ("optimiser", "{}")]
     texts = [pattern.format(train[name]) for name, pattern in words if name in train]
-    return f"{run.start.get('rounds') or len(run.rounds):,}" + (f"; on a device {', '.join(texts)}" if texts else "")
+    rounds = run.start.get("rounds") or run.config.get("rounds") or len(run.rounds)
+    return f"{rounds:,}" + (f"; on a device {', '.join(texts)}" if texts else "")
 
 
 def _model(run: RunRecord) -> str:

@@ -28,6 +28,7 @@ class Line:
     label: str
     points: tuple[Point, ...]
     seeds: int
+    number: int = 0  # its place in the comparison: its colour and its dashes
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,19 @@
 """The page's style sheet: two colour schemes, any width, paper."""
 
+COLOURS = 8  # --series-1 .. --series-8 below
+_DASHES = ((1, 0), (7, 3), (10, 3, 2, 3), (3, 2), (14, 4), (6, 2, 2, 2, 2, 2), (2, 3))
+
+
+def colour(number: int) -> str:
+    """Of the line with this number."""
+    return f"var(--series-{number % COLOURS + 1})"
+
+
+def dash(number: int) -> tuple[int, ...]:
+    """Strokes and gaps; seven kinds beside eight colours make 56 pairs."""
+    return _DASHES[number % len(_DASHES)]
+
+
 # The eight series colours of either scheme stay apart under protanopia, deuteranopia and tritanopia.
 STYLE = """
 :root {
@@ -55,7 +69,7 @@ figcaption p { grid-column: 1 / -1; color: var(--soft); font-size: 0.93rem; marg
 .ramp i { display: inline-block; width: 140px; height: 10px; border-radius: 2px; border: 1px solid var(--line); }
 .ramp i.heat { background: linear-gradient(90deg, transparent, var(--heat)); }
 .ramp i.loss { background: linear-gradient(90deg, transparent, var(--loss)); }
-.scroll { overflow-x: auto; max-width: 100%; }
+.scroll { overflow-x: auto; max-width: 100%; position: relative; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 7px 0 7px 16px; text-align: right; vertical-align: top; white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; text-align: left; }
@@ -73,6 +87,7 @@ td.text, th.text { text-align: left; white-space: normal; overflow-wrap: anywher
 details { margin-top: 12px; font-size: 0.92rem; }
 summary { cursor: pointer; color: var(--accent); width: fit-content; }
 details .scroll { max-height: 420px; overflow: auto; margin-top: 8px; }
+details table { width: auto; }
 details th, details td { padding-top: 4px; padding-bottom: 4px; }
 details thead th { position: sticky; top: 0; background: var(--paper); }
 button { font: inherit; font-size: 0.85rem; color: var(--soft); background: none; border: 1px solid var(--line);
@@ -106,7 +121,8 @@ footer { color: var(--soft); font-size: 0.88rem; padding-top: 28px; padding-bott
   nav, button, details:not([open]) { display: none; }
   .card { border: 0; padding: 0; margin-bottom: 14pt; break-inside: avoid; }
   .scroll { overflow: visible; max-height: none; }
-  h2 { break-after: avoid; }
+  h2, .legend { break-after: avoid; }
+  section:has(> .card > details:only-child:not([open])) { display: none; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """
