@@ -5,6 +5,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -45,11 +46,7 @@ class BareLoop:
     def play(self, rounds: int) -> None:
         first, self.round = self.round + 1, self.round + rounds
         self.carrier.train(
-            [
-                (number, device)
-                for number in range(first, self.round + 1)
-                for device in self.federation.choose(number)
-            ]
+            [(number, device) for number in range(first, self.round + 1) for device in self.federation.choose(number)]
         )
 
 
@@ -63,7 +60,7 @@ class Single:
 
     def train(self, work: Work) -> None:
         for number, device in work:
-            job = bare_job(self.federation, number, device, self.states.get(device))
+            job = bare_job(self.federation, number, device, partial(self.states.get, device))
             context = replace(self.federation.plan.task.context, round=number)
             self.states[device] = self.worker.work(job, context).dev
 
@@ -82,7 +79,7 @@ class Stacked:
     def train(self, work: Work) -> None:
         for number in sorted({number for number, _ in work}):
             jobs = [
-                bare_job(self.federation, number, device, self.states.get(device))
+                bare_job(self.federation, number, device, partial(self.states.get, device))
                 for other, device in work
                 if other == number
             ]
@@ -144,9 +141,9 @@ def _take(following: Any) -> int:
     return position
 
 
-def bare_job(federation: Federation, number: int, device: int, state: State | None) -> Job:
+def bare_job(federation: Federation, number: int, device: int, recall: Callable[[], State | None]) -> Job:
     message = federation.method.down(federation.w, device, federation.srv, federation.context(number))
-    return Job(device, message, state)
+    return Job(device, message, recall)
 
 
 def _carrier(federation: Federation, settings: Settings) -> Carrier:

@@ -15,9 +15,7 @@ LIMIT_MB = 4096
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=positive, default=10_000)
-    parser.add_argument(
-        "--model", default="mlp", help="any registered model; 3x32x32 images, for mlp 64 numbers"
-    )
+    parser.add_argument("--model", default="mlp", help="any registered model; 3x32x32 images, for mlp 64 numbers")
     parser.add_argument("--method", default="scaffold")
     parser.add_argument("--rounds", type=positive, default=10, help="in which every device takes part once")
 

@@ -19,9 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 class Player:
     """A process that plays rounds when it is told to, and otherwise waits."""
 
-    def __init__(
-        self, role: str, values: Mapping[str, Any], environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, role: str, values: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
         self.role, self.started = role, time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.child", role, json.dumps(values)],

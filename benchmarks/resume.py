@@ -15,9 +15,7 @@ from remanence.errors import RunError
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=positive, default=100)
-    parser.add_argument(
-        "--model", default="mlp", help="any registered model; 3x32x32 images, for mlp 64 numbers"
-    )
+    parser.add_argument("--model", default="mlp", help="any registered model; 3x32x32 images, for mlp 64 numbers")
     parser.add_argument("--method", default="scaffold")
     parser.add_argument("--tries", type=positive, default=5, help="the median of so many is told")
 

@@ -146,8 +146,6 @@ def turns(workload: Workload, rounds: int) -> list[int]:
     return [min(size, rounds - start) for start in range(0, rounds, size)]
 
 
-def _peer(
-    harness: Harness, given: argparse.Namespace, command: str, result: Mapping[str, Any]
-) -> dict[str, Any]:
+def _peer(harness: Harness, given: argparse.Namespace, command: str, result: Mapping[str, Any]) -> dict[str, Any]:
     workers = len(os.sched_getaffinity(0)) if given.workers == "auto" else given.workers
     return harness.measure(given.peer, command, given.rounds, workers, result["samples_per_second"])

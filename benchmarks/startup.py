@@ -25,8 +25,7 @@ assert len(result.history) == 1
 """
 HELP = "import sys; sys.argv = ['remanence', '--help']; from remanence.cli import main; sys.exit(main())"
 NO_COMMAND = (
-    "from importlib.util import find_spec; import sys; "
-    "sys.exit(0 if find_spec('remanence.cli') is None else 1)"
+    "from importlib.util import find_spec; import sys; sys.exit(0 if find_spec('remanence.cli') is None else 1)"
 )
 
 

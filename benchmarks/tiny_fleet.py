@@ -41,9 +41,7 @@ class TinyFleet:
         shape = TABLE if self.model == "mlp" else IMAGE
         model = models.create(self.model, {}, "--model").build(shape, TinyDevices.classes)
         fleet = TensorFleet(TinyDevices(self.devices, shape), TinyDevices.classes)
-        return make_plan(
-            self.method, model, fleet, LOCAL_WORK, self.rounds + 1, self.per_round, {}, self.group
-        )
+        return make_plan(self.method, model, fleet, LOCAL_WORK, self.rounds + 1, self.per_round, {}, self.group)
 
     def group(self, number: int) -> range:
         """Who takes part: one slice of the fleet after another, then the first again."""

@@ -81,7 +81,7 @@ def _close(
     if not arguments.quiet:
         from remanence.report.tables import result_table
 
-        console.print(result_table(records))
+        console.print(result_table(records, console.width))
         console.print(
             f"report: {page}" if page else "report: install remanence[report] for a page with curves",
             markup=False,

@@ -26,7 +26,12 @@ class General:
     """Keys outside every table."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
-    label: str = Field("", max_length=60, description="what a comparison calls this run; empty = the method's name")
+    label: str = Field(
+        "",
+        max_length=60,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="what a comparison calls this run; empty = the method's name",
+    )
     seed: int = Field(1, ge=0, lt=2**53)
     rounds: int = Field(50, ge=1, le=10**7)
 
@@ -87,6 +92,7 @@ FIXED: dict[str, type[Any]] = {
 }
 NAMED = ("data", "devices", "model", "method", *DEFAULTS)
 VOLATILE = (("engine", "workers"), ("checkpoint", "every"), ("checkpoint", "seconds"))  # change no number
+DEEPEST = 8  # tables in tables of a file that means anything
 
 
 @dataclass(frozen=True)
@@ -223,8 +229,8 @@ def read(name: str) -> Tree:
     path = Path(name)
     if name in recipes():
         return _loads(recipes()[name].read_text(), name) | {}
-    if not path.is_file():
-        raise UserError(f"{name}: neither a file nor a recipe; {suggestion(name, recipes())}")
+    if not _is_file(path):
+        raise UserError(f"{name[:200]}: neither a file nor a recipe; {suggestion(name, recipes())}")
     try:
         tree = _loads(path.read_text(encoding="utf-8"), name)
     except (OSError, UnicodeDecodeError) as error:
@@ -232,13 +238,38 @@ def read(name: str) -> Tree:
     return {"name": _stem(path), **tree}
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
 def _loads(text: str, name: str) -> Tree:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return _bounded(tomllib.loads(text))
+    except ValueError as error:
         raise UserError(f"{name}: not valid TOML: {error}") from None
     except RecursionError:
         raise UserError(f"{name}: not valid TOML: nested too deeply") from None
+
+
+def _bounded(tree: Tree) -> Tree:
+    """TOML promises numbers of 64 bits and says nothing of depth; beyond both, even the error could not be printed."""
+    level: list[Any] = [tree]
+    for _ in range(DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in level):
+            raise ValueError("a whole number of more than 64 bits")
+    if level:
+        raise ValueError("nested too deeply")
+    return tree
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _stem(path: Path) -> str:
@@ -262,7 +293,7 @@ def apply_settings(tree: Tree, settings: Sequence[str]) -> Tree:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set {setting}: must be key=value or section.key=value")
-        _place(tree, key.strip().split("."), _value(text.strip()), setting)
+        _place(tree, key.strip().split("."), _value(text.strip(), setting), setting)
     return tree
 
 
@@ -286,11 +317,15 @@ def _place(tree: Tree, path: list[str], value: Any, setting: str) -> None:
     table[path[1]] = value
 
 
-def _value(text: str) -> Any:
+def _value(text: str, setting: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        return _bounded(tomllib.loads(f"value = {text}"))["value"]
+    except tomllib.TOMLDecodeError:
         return text
+    except RecursionError:
+        raise UserError(f"--set {setting[:60]}...: nested too deeply") from None
+    except ValueError as error:
+        raise UserError(f"--set {setting[:60]}: {error}") from None
 
 
 def variants(tree: Tree) -> list[Tree]:

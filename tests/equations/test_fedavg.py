@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from worlds import (
     ONE_BY_ONE,
     SIZES,
+    STACKED,
     RecordedFedAvg,
     SlopeFedAvg,
     Upload,
@@ -228,6 +229,19 @@ def test_models_that_are_not_finite_are_refused_and_counted(engine: dict[str, An
     assert result.history[0]["refused"] == {"1": "'w' is not finite"}
     assert result.summary["refused"] == 1
     assert near(result.weights, 2 * (1 * 1 + 2 * 4) / 3)  # the survivors' weights: 1/3 and 2/3
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [ONE_BY_ONE, pytest.param(STACKED, marks=pytest.mark.xfail(strict=True, reason="one loss for a stack"))],
+    ids=["one-by-one", "stacked"],
+)
+def test_the_loss_of_a_round_is_over_those_who_were_counted(engine: dict[str, Any]) -> None:
+    """Losses of the two steps: 0 and -1 on device 0, 0 and -16 on device 2; device 1 overflows."""
+    result = remanence.simulate(
+        SlopeFedAvg(), model=vector_model(0.0), devices=overflowing(SCALARS), epochs=2, lr=1.0, engine=engine
+    )
+    assert near(result.history[0]["loss"], -4.25)
 
 
 def test_the_model_may_be_any_module() -> None:

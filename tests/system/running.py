@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,30 @@ class Fork:
         return group_members(self.pid)
 
 
+def held_back(round: int) -> None:
+    """Never go beyond `round`, however slow whoever wants to kill this process is."""
+    from remanence.runs.folder import RunFolder
+
+    without_report()
+    write = RunFolder.add_event
+
+    def add_event(folder: RunFolder, event: dict[str, Any]) -> None:
+        write(folder, event)
+        while event.get("round", 0) >= round:
+            signal.pause()
+
+    RunFolder.add_event = add_event  # type: ignore[method-assign]
+
+
+def states_in_files() -> None:
+    """As if the devices' states were too large for the memory."""
+    from remanence.runs import play
+    from remanence.runs.devices import DeviceStates
+
+    without_report()
+    play.DeviceStates = partial(DeviceStates, limit=0)  # type: ignore[assignment, misc]
+
+
 def _serve(folder: Path, arguments: list[str], prepare: Callable[[], None], largest_file: int | None) -> None:
     os.setsid()
     for number, stream in ((1, "out"), (2, "err")):
@@ -153,3 +178,34 @@ def started(folder: Path, *arguments: str | Path, **options: Any) -> Iterator[Fo
     finally:
         if fork.process.is_alive():
             fork.kill()
+
+
+def refused(ended: Ended, *words: str, code: int = 2) -> None:
+    """One or two lines that say all the words, and nothing that only a programmer understands."""
+    assert ended.code == code, ended
+    assert ended.out == ""
+    told = ended.err.splitlines()
+    assert 1 <= len(told) <= 2, ended.err
+    assert told[0].startswith("remanence: ")
+    for mark in ("Traceback", "pydantic", "--debug shows where", 'File "'):
+        assert mark not in ended.err
+    for word in words:
+        assert word in ended.err
+
+
+def same_end(one: Ended, other: Ended) -> None:
+    """Same result but for the time it took and where it lies; same bytes in the log of events."""
+    assert (one.code, one.err, other.code, other.err) == (0, "", 0, "")
+    facts = [{name: value for name, value in ended.json.items() if name not in
+              ("run", "report", "seconds", "samples_per_second")} for ended in (one, other)]
+    assert facts[0] == facts[1]
+    logs = [(Path(ended.json["run"]) / "events.jsonl").read_bytes() for ended in (one, other)]
+    assert logs[0] == logs[1]
+
+
+def unbroken(folder: Path, path: Path, prepare: Any = without_report) -> Ended:
+    return run_fork(folder, "run", path, "--runs", folder / "unbroken", "--json", "--quiet", prepare=prepare)
+
+
+def resumed(folder: Path, path: Path, prepare: Any = without_report) -> Ended:
+    return run_fork(folder, "run", path, "--runs", folder / "runs", "--resume", "--json", "--quiet", prepare=prepare)

@@ -1,6 +1,6 @@
 """What a person can get wrong ends in one or two lines that name it, with exit code 2, before anything is run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +12,8 @@ from remanence.catalogue import entries
 from remanence.cli import main
 from remanence.config import FIXED, DataTable, DevicesTable, General
 from remanence.registry import datasets, methods, models, partitions, parts
-from system.running import EXPERIMENT, Ended
-
-Call = Callable[..., Ended]
-ACCEPTED = 99  # instead of an exit code
-
-
-class Accepted(BaseException):
-    """The input was found good, and would have been run."""
-
-
-@pytest.fixture(autouse=True)
-def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call stands in a folder with one good experiment file."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "good.toml").write_text(EXPERIMENT)
-
-
-@pytest.fixture()
-def call(capfd: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: str | Path) -> Ended:
-        try:
-            code = main([str(argument) for argument in arguments])
-        except Accepted:
-            code = ACCEPTED
-        return Ended(code, *capfd.readouterr())
-
-    return run
-
-
-@pytest.fixture()
-def plays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is accepted is not run."""
-
-    def accepted(*_: Any) -> None:
-        raise Accepted
-
-    monkeypatch.setattr(commands, "play", accepted)
-    monkeypatch.setattr(commands, "play_cells", accepted)
-
-
-def refused(ended: Ended, *words: str, code: int = 2) -> None:
-    assert ended.code == code, ended
-    assert ended.out == ""
-    lines = ended.err.splitlines()
-    assert 1 <= len(lines) <= 2, ended.err
-    assert lines[0].startswith("remanence: ")
-    for mark in ("Traceback", "pydantic", "unexpected", 'File "'):
-        assert mark not in ended.err
-    for word in words:
-        assert word in ended.err
-
+from system.conftest import ACCEPTED, Call
+from system.running import EXPERIMENT, refused
 
 def setting(*settings: str) -> list[str]:
     return ["run", "good.toml", *(part for one in settings for part in ("--set", one))]
@@ -85,7 +36,7 @@ UNKNOWN = [
     (["report", "."], "not a run folder"),
     (["compare"], "compare"),
     (["show"], "name"),
-    (["list"], "kind"),
+    (["list"], "methods|parts"),
     (["--nonsense"], "--nonsense"),
     (["run", "good.toml", "more.toml"], "more.toml"),
     (setting("rounds"), "--set rounds"),
@@ -176,7 +127,16 @@ def all_fields() -> Iterator[Field]:
             if name not in registry.combinations:
                 yield from fields(registry.get(name), section, [f"{section}={name}"])
     for name in datasets.names():
-        yield from fields(datasets.get(name), "data", [f"data.name={name}"])
+        must = [setting for setting in MUST if setting.partition("=")[0].removeprefix("data.") in required(name)]
+        yield from fields(datasets.get(name), "data", [*must, f"data.name={name}"])
+
+
+MUST = ("data.path=good.toml", "data.dataset=some/thing")  # what some datasets cannot do without
+
+
+def required(dataset: str) -> list[str]:
+    found: list[str] = pydantic.TypeAdapter(datasets.get(dataset)).json_schema().get("required", [])
+    return found
 
 
 def without_alpha(partition: str) -> list[str]:
@@ -226,7 +186,7 @@ FIELDS = list(all_fields())
 @pytest.mark.usefixtures("plays_nothing")
 def test_wrong_types_and_ranges(key: str, needs: list[str], schema: dict[str, Any], call: Call,
                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    if needs and needs[0].startswith("data.name="):
+    if needs and needs[-1].startswith("data.name="):
         from remanence.runs.play import play
 
         monkeypatch.setattr(commands, "play", play)  # a dataset's own options are looked at when it is loaded
@@ -278,7 +238,7 @@ COMBINATIONS = [
     (["devices.per_round=9"], "devices.per_round", "8 devices"),
     (["devices.sites=9"], "devices.sites", "8 devices"),
     (["devices.count=5000"], "devices.count", "samples"),
-    (["devices.count=1000"], "devices.smallest", "1437"),
+    (["devices.count=1000"], "devices.smallest", "1438"),
     (["devices={count=7, per_round=2, partition='shards'}"], "devices.per_device", "14 shards", "10 classes"),
     (["devices={count=5, per_round=2, partition='shards', per_device=400}"], "devices.per_device"),
     (["devices={count=5, per_round=2, partition='natural'}"], "devices.partition", "data.group"),

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from system.running import Ended, lines, run_fork, started, until, without_report
+from system.running import (
+    held_back, lines, resumed, run_fork, same_end, started, states_in_files, unbroken, until, without_report,
+)
 
 KILLS = 10
 SCAFFOLD = """
@@ -43,33 +45,9 @@ WORKERS = 'cohort = "off"\nworkers = 2'
 ONE_BY_ONE = 'cohort = "off"\nworkers = 1'
 
 
-def held_back(round: int) -> None:
-    """Never go beyond `round`, however slow whoever wants to kill this process is."""
-    from remanence.runs.folder import RunFolder
-
-    without_report()
-    write = RunFolder.add_event
-
-    def add_event(folder: RunFolder, event: dict[str, Any]) -> None:
-        write(folder, event)
-        while event.get("round", 0) >= round:
-            signal.pause()
-
-    RunFolder.add_event = add_event  # type: ignore[method-assign]
-
-
 def held_back_in_files(round: int) -> None:
     held_back(round)
     states_in_files()
-
-
-def states_in_files() -> None:
-    """As if the devices' states were too large for the memory."""
-    from remanence.runs import play
-    from remanence.runs.devices import DeviceStates
-
-    without_report()
-    play.DeviceStates = partial(DeviceStates, limit=0)  # type: ignore[assignment, misc]
 
 
 def experiment(folder: Path, engine: str, rounds: int) -> Path:
@@ -90,24 +68,6 @@ def kill_and_resume(folder: Path, path: Path, rounds: int, kills: int, hold: Any
             assert run.kill().code == -signal.SIGKILL
             until(lambda: not run.survivors(), "the end of its workers")  # noqa: B023
         assert not list((folder / "runs").glob("*/result.json"))
-
-
-def same_end(one: Ended, other: Ended) -> None:
-    """Same result but for the time it took and where it lies; same bytes in the log of events."""
-    assert (one.code, one.err, other.code, other.err) == (0, "", 0, "")
-    facts = [{name: value for name, value in ended.json.items() if name not in
-              ("run", "report", "seconds", "samples_per_second")} for ended in (one, other)]
-    assert facts[0] == facts[1]
-    logs = [(Path(ended.json["run"]) / "events.jsonl").read_bytes() for ended in (one, other)]
-    assert logs[0] == logs[1]
-
-
-def unbroken(folder: Path, path: Path, prepare: Any = without_report) -> Ended:
-    return run_fork(folder, "run", path, "--runs", folder / "unbroken", "--json", "--quiet", prepare=prepare)
-
-
-def resumed(folder: Path, path: Path, prepare: Any = without_report) -> Ended:
-    return run_fork(folder, "run", path, "--runs", folder / "runs", "--resume", "--json", "--quiet", prepare=prepare)
 
 
 @pytest.mark.parametrize(("engine", "rounds"), [(COHORT, 150), (WORKERS, 60)], ids=["cohort", "two-workers"])

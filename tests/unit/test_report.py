@@ -151,6 +151,17 @@ def test_page_of_one_run(tmp_path: Path) -> None:
     }
 
 
+def test_setup_tells_data_stream_and_the_engine_of_the_evidence(tmp_path: Path) -> None:
+    record = run(stream={"kind": "class-incremental", "tasks": 5})
+    (tmp_path / "evidence.json").write_text('{"engine": "processes: 2 workers"}')
+    start = {name: value for name, value in record.start.items() if name != "engine"}
+    origin = {"dataset": "digits", "origin": "shipped", "train_samples": 1438, "test_samples": 359}
+    shown = read([changed(record, folder=tmp_path, start=start | origin)])
+    assert "digits (shipped), 3 classes, 1,438 training samples, 359 test samples" in shown.text
+    assert "class-incremental, 5 tasks" in shown.text
+    assert "processes: 2 workers" in shown.text
+
+
 def test_tables_hold_the_numbers_of_the_events() -> None:
     shown, record = read([run()]), run()
     accuracy = [[str(e["round"]), f"{100 * e['accuracy']:.2f}"] for e in record.rounds]

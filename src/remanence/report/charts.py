@@ -52,7 +52,7 @@ class Axis:
     high: float
     log: bool = False
     ticks: int = 6
-    step: float = 0.0  # at least, between ticks
+    step: float = 0  # at least, between ticks
     precise: str = ".4~g"  # format of a single number
 
     def place(self, value: float) -> float:
@@ -72,7 +72,7 @@ class Axis:
         return alt.Scale(domain=domain, nice=False, zero=False)
 
     def axis(self, **more: Any) -> Any:
-        return alt.Axis(title=self.title, format=self.format, tickCount=self.ticks, **more)
+        return alt.Axis(title=self.title, format=self.format, tickCount=self.ticks, tickMinStep=self.step, **more)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,11 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Spec:
     """A line per label, the range of its seeds as a band, its name at its end, the point nearest to the pointer."""
     rows = [row for line in lines for row in _line_rows(line, len(lines))]
     chart = alt.Chart(alt.NamedData("points")).encode(
-        x=alt.X("x:Q", scale=x.scale(), axis=x.axis(tickMinStep=x.step, labelFlush=True, labelOverlap=True)),
+        x=alt.X(
+            "x:Q",
+            scale=x.scale(),
+            axis=x.axis(labelFlush=True, labelOverlap=True, labelSeparation=5),
+        ),
         color=alt.Color("label:N", scale=_colours(lines), legend=None),
     )
     stroke = chart.mark_line(strokeWidth=2.2, strokeJoin="round", aria=False).encode(
@@ -269,6 +273,7 @@ def _names_below(names: Sequence[str]) -> Any:
         labelBaseline=alt.ExprRef(f"{tight} ? 'middle' : 'top'"),
         labelLimit=100,
         labelOverlap=True,
+        labelSeparation=5,
         ticks=False,
         domain=False,
     )

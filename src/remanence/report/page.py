@@ -1,5 +1,7 @@
 """One self-contained page per run or comparison: it opens from a file, offline, on a phone, and on paper."""
 
+import contextlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -191,6 +193,7 @@ def _setup(groups: Sequence[Group]) -> str:
     facts = [
         ("Data", _data),
         ("Devices", _devices),
+        ("Stream", _stream),
         ("Rounds", _training),
         ("Model", _model),
         ("Parts", _parts),
@@ -209,9 +212,19 @@ def _each(runs: Sequence[RunRecord], fact: Callable[[RunRecord], str]) -> list[s
 
 
 def _data(run: RunRecord) -> str:
-    data, classes = run.config.get("data") or {}, run.start.get("classes")
-    name = str(data.get("name") or data.get("path") or "")
-    return ", ".join(filter(None, [name, f"{classes:,} classes" if classes else ""]))
+    data, start = run.config.get("data") or {}, run.start
+    name = str(start.get("dataset") or data.get("name") or data.get("path") or "")
+    origin = f"({start['origin']})" if start.get("origin") else ""
+    numbers = [("classes", "classes"), ("train_samples", "training samples"), ("test_samples", "test samples")]
+    counts = [f"{start[key]:,} {text}" for key, text in numbers if start.get(key)]
+    return ", ".join(filter(None, [f"{name} {origin}".strip(), *counts]))
+
+
+def _stream(run: RunRecord) -> str:
+    stream = run.config.get("stream") or {}
+    kind = stream.get("kind", "static")
+    tasks = f", {stream['tasks']} tasks" if "tasks" in stream else ""
+    return "" if kind == "static" else f"{kind}{tasks}"
 
 
 def _devices(run: RunRecord) -> str:
@@ -244,7 +257,12 @@ def _parts(run: RunRecord) -> str:
 
 
 def _engine(run: RunRecord) -> str:
-    return str(run.start.get("engine") or "")
+    """Of the first event, or of the run's evidence where that came later."""
+    line = run.start.get("engine")
+    if not line:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            line = json.loads((run.folder / "evidence.json").read_text(encoding="utf-8")).get("engine")
+    return str(line or "")
 
 
 def _footer() -> str:

@@ -59,9 +59,12 @@ def play_cells(
     cells: Sequence[Cell], path: Path, resume: bool, tell: Callable[[Cell], Listener]
 ) -> list[dict[str, Any]]:
     """Run what is not finished yet; the results in the order of the cells."""
-    path.mkdir(parents=True, exist_ok=True)
     listing = [{"label": cell.label, "seed": cell.seed, "folder": cell.folder} for cell in cells]
-    (path / "comparison.json").write_text(json.dumps(listing, indent=1) + "\n")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "comparison.json").write_text(json.dumps(listing, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"--runs: {path} cannot be made ({error.strerror})") from None
     return [play(cell.experiment, path, resume, tell(cell), path / cell.folder) for cell in cells]
 
 

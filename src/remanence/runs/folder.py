@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tomllib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from remanence.core.state import State
 from remanence.errors import RunError, UserError
 
 KEPT = 2  # checkpoints
+_PRESENT = {  # in every entry of a log
+    "round": {"round", "counted", "refused", "bytes_up", "bytes_down"},
+    "timing": {"round", "seconds", "samples"},
+}
 
 
 class RunFolder:
@@ -27,12 +32,14 @@ class RunFolder:
         self.path = path
         self.events, self.timing = path / "events.jsonl", path / "timing.jsonl"
         self.checkpoints, self.devices = path / "checkpoints", path / "devices"
+        self._sums: dict[str, int] = {}  # checksums of the logs
 
     @classmethod
     def create(cls, path: Path, tree: dict[str, Any]) -> "RunFolder":
         folder = cls(path)
         try:
-            folder.checkpoints.mkdir(parents=True)
+            # A run killed before it had an experiment.toml left a folder with nothing in it.
+            folder.checkpoints.mkdir(parents=True, exist_ok=not (path / "experiment.toml").exists())
             _write(path / "experiment.toml", tomli_w.dumps(tree))
         except OSError as error:
             raise UserError(f"--runs: {path} cannot be made ({error.strerror})") from None
@@ -55,13 +62,14 @@ class RunFolder:
         self._append(self.timing, entry)
 
     def _append(self, path: Path, entry: dict[str, Any]) -> None:
-        line = json.dumps(entry, separators=(",", ":")) + "\n"
+        line = (json.dumps(entry, separators=(",", ":")) + "\n").encode()
         try:
-            with open(path, "ab") as file:
-                length = file.tell()
+            # Without a buffer, which would write the rest of a half line when it is closed.
+            with open(path, "ab", buffering=0) as file:
+                length, rest = file.tell(), memoryview(line)
                 try:
-                    file.write(line.encode())
-                    file.flush()
+                    while rest:
+                        rest = rest[file.write(rest) :]
                 except OSError:
                     os.truncate(path, length)  # half a line would spoil the log
                     raise
@@ -70,18 +78,20 @@ class RunFolder:
                 f"{path}: could not be written: {str(error.strerror).lower()}. Nothing before is lost: "
                 "free some space and go on with --resume"
             ) from None
+        self._sums[path.name] = zlib.crc32(line, self._sums.get(path.name, 0))
 
     def save_checkpoint(self, round: int, tree: State) -> None:
-        """The state after `round`, with the length of the logs up to it."""
-        lengths = {path.name: path.stat().st_size if path.exists() else 0 for path in (self.events, self.timing)}
+        """The state after `round`, with the length and the checksum of the logs up to it."""
+        logs = {}
         for path in (self.events, self.timing):
+            logs[path.name] = [path.stat().st_size, self._sums[path.name]]
             _flush(path)
-        state.save(self.checkpoints / f"round-{round:08d}.safetensors", {"lengths": lengths, **tree})
+        state.save(self.checkpoints / f"round-{round:08d}.safetensors", {"logs": logs, **tree})
         for old in self._checkpoint_files()[:-KEPT]:
             old.unlink(missing_ok=True)
 
     def load_checkpoint(self) -> State | None:
-        """The newest checkpoint, with the logs cut back to it; None if there is none yet."""
+        """The newest checkpoint; None if there is none yet."""
         files = self._checkpoint_files()
         if not files:
             return None
@@ -90,19 +100,21 @@ class RunFolder:
         except UserError as error:
             older = f"; remove it to go on from {files[-2].stem}" if len(files) > 1 else ""
             raise UserError(f"{error}{older}") from None
-        lengths = tree.pop("lengths", None) if isinstance(tree, dict) else None
-        if lengths is None or not {"round", "w", "srv", "optimise", "devices"} <= set(tree):
+        wanted = {"logs", "experiment", "round", "w", "srv", "optimise", "devices"}
+        if not isinstance(tree, dict) or not wanted <= set(tree):
             raise UserError(f"{files[-1]}: not a checkpoint of a run")
-        self._cut_logs(lengths)
         return tree
 
-    def _cut_logs(self, lengths: dict[str, int]) -> None:
-        for path in (self.events, self.timing):
-            present = path.stat().st_size if path.exists() else 0
-            if present < lengths[path.name]:
-                raise UserError(f"{path}: shorter than the checkpoint says; it was cut or replaced")
-            if present:
-                os.truncate(path, lengths[path.name])
+    def cut_logs(self, logs: dict[str, list[int]]) -> None:
+        """Back to what they were when the checkpoint was made; first looked at, so that a wrong one costs nothing."""
+        for name, (length, checksum) in logs.items():
+            path = self.path / name
+            content = path.read_bytes()[:length] if path.exists() else b""
+            if len(content) < length or zlib.crc32(content) != checksum:
+                raise UserError(f"{path}: not what it was when the checkpoint was made; it was cut, edited or replaced")
+        for name, (length, checksum) in logs.items():
+            os.truncate(self.path / name, length)
+            self._sums[name] = checksum
 
     def restart(self) -> None:
         """Forget what was logged before the first checkpoint."""
@@ -137,16 +149,24 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except ValueError:
-        raise UserError(f"{path}: damaged") from None
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: damaged: not every line is JSON") from None
+    for entry in entries:
+        kind = entry.get("event", "timing") if isinstance(entry, dict) else None
+        if not isinstance(kind, str) or not _PRESENT.get(kind, set()) <= set(entry):
+            raise UserError(f"{path}: damaged: not every line is an entry of such a log")
+    return entries
 
 
 def _write(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text)
-    _flush(temporary)
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text)
+        _flush(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

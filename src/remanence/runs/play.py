@@ -47,16 +47,16 @@ def play(
     """Run to the end and return the result; with `resume`, go on where the newest folder of this experiment stopped."""
     folder = _resumable(experiment, parent, path) if resume else None
     if folder is not None and folder.finished:
+        result = finished_result(folder)
         tell("finished", {"path": str(folder.path)})
-        return finished_result(folder)
+        return result
     prepared = prepare(experiment)
-    if folder is None:
-        name, digest8 = experiment.general.name, experiment.digest()
-        folder = RunFolder.create(path or fresh(parent, name, digest8), experiment.resolved())
-    session = Session(experiment, folder, tell)
-    tell("start", prepared.start | {"path": str(folder.path), "prepare_seconds": prepared.seconds})
+    place = folder.path if folder else path or fresh(parent, experiment.general.name, experiment.digest())
     keep_freed_blocks()
-    with one_thread(), Federation(prepared.plan, DeviceStates(folder.devices)) as federation:
+    with one_thread(), Federation(prepared.plan, DeviceStates(RunFolder(place).devices)) as federation:
+        # Made only now that nothing can be wrong with the experiment any more.
+        session = Session(experiment, folder or RunFolder.create(place, experiment.resolved()), tell)
+        tell("start", prepared.start | {"path": str(place), "prepare_seconds": prepared.seconds})
         tell("engine", {"line": federation.engine_line})
         _restore(session, federation, prepared)
         _rounds(session, federation)
@@ -103,10 +103,13 @@ def _restore(session: Session, federation: Federation, prepared: Prepared) -> No
         folder.add_event(prepared.start)
         folder.write_json("evidence.json", evidence(prepared, federation.engine_line))
         return
+    if tree["experiment"] != session.experiment.digest():
+        raise UserError(f"{folder.checkpoints}: the newest checkpoint is of another experiment")
     if tree["w"].shape != federation.w.shape:
         raise UserError(
             f"{folder.path}: its checkpoint is of another model ({len(tree['w'])} numbers, here {len(federation.w)})"
         )
+    folder.cut_logs(tree["logs"])
     federation.restore(tree)
     session.history = [event for event in folder.read_events() if event["event"] == "round"]
     session.saved_round = federation.round
@@ -137,7 +140,8 @@ def _due(session: Session, federation: Federation) -> bool:
 
 
 def _checkpoint(session: Session, federation: Federation) -> None:
-    session.folder.save_checkpoint(federation.round, federation.tree())
+    tree = {"experiment": session.experiment.digest(), **federation.tree()}
+    session.folder.save_checkpoint(federation.round, tree)
     federation.states.clean()
     session.saved_round, session.saved_time = federation.round, time.monotonic()
 

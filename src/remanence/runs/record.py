@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import UserError
+from remanence.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -28,24 +29,20 @@ class RunRecord:
         return int(self.config["seed"])
 
 
-def read_run(folder: Path) -> RunRecord:
+def read_run(path: Path) -> RunRecord:
+    folder, result = RunFolder(path), path / "result.json"
     try:
-        config = tomllib.loads((folder / "experiment.toml").read_text())
-        events = _lines(folder / "events.jsonl")
-        result = folder / "result.json"
-        return RunRecord(
-            folder,
-            config,
-            events[0],
-            [e for e in events if e["event"] == "round"],
-            json.loads(result.read_text()) if result.exists() else None,
-            _lines(folder / "timing.jsonl"),
-        )
+        config = tomllib.loads((path / "experiment.toml").read_text())
+        folder.events.stat()
+        events = folder.read_events()
+        rounds = [event for event in events if event["event"] == "round"]
+        told = json.loads(result.read_text()) if result.exists() else None
+        return RunRecord(path, config, events[0], rounds, told, folder.read_timing())
     except FileNotFoundError as error:
-        raise UserError(f"{folder}: not a run folder ({Path(str(error.filename)).name} is missing)") from None
-    except (ValueError, KeyError, IndexError) as error:
-        raise UserError(f"{folder}: damaged run folder ({error})") from None
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+        raise UserError(f"{path}: not a run folder ({Path(str(error.filename)).name} is missing)") from None
+    except NotADirectoryError:
+        raise UserError(f"{path}: not a run folder") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: damaged run folder ({type(error).__name__}: {str(error)[:80]})") from None

@@ -1,0 +1,279 @@
+"""The benchmarks: that they run end to end, what they print, and how they answer mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # benchmarks belong to the repository, not to the installed package
+
+from benchmarks.machine import ForeignWork, PeakMemory, process_tree  # noqa: E402
+from benchmarks.merge import by_dictionary, reduced  # noqa: E402
+from benchmarks.peers import VARIABLE, Harness, find_harness  # noqa: E402
+from benchmarks.players import Player  # noqa: E402
+from benchmarks.raw_loop import RawLoop  # noqa: E402
+from benchmarks.show import text_of  # noqa: E402
+from benchmarks.speed import Race, turns  # noqa: E402
+from benchmarks.synthetic import StoredDevices, TinyDevices, write_data  # noqa: E402
+from benchmarks.workloads import WORKLOADS  # noqa: E402
+from remanence.errors import RunError, UserError  # noqa: E402
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    command = [sys.executable, "-m", "benchmarks", *words]
+    return subprocess.run(command, cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=120)
+
+
+def answer(*words: str) -> dict[str, Any]:
+    done = run(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def refused(*words: str, **environment: str) -> str:
+    done = run(*words, **environment)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+# --- speed ------------------------------------------------------------------------------------------------
+
+
+def test_speed_runs_the_raw_loop_and_remanence_in_one_call() -> None:
+    found = answer("w2", "--rounds", "4", "--bare")
+    assert found["ratio"] == pytest.approx(found["samples_per_second"] / found["raw_samples_per_second"], rel=0.01)
+    assert found["samples_per_second"] == pytest.approx(750 / found["round_seconds"], rel=0.01)
+    assert found["raw_samples_per_second"] == pytest.approx(750 / found["raw_round_seconds"], rel=0.01)
+    efficiency = found["samples_per_second"] / found["bare_samples_per_second"]
+    assert found["engine_efficiency"] == pytest.approx(efficiency, rel=0.01)
+    assert found["engine"].startswith("cohort")
+    assert found["first_round_seconds"] > 0
+    assert {
+        "workload": "w2",
+        "rounds": 4,
+        "method": "fedavg",
+        "precision": "float32",
+        "workers": 1,
+    }.items() <= found.items()
+    if sys.platform.startswith("linux"):
+        assert 20 < found["peak_mb"] < 4096
+        assert 0 <= found["foreign_cores"] <= (os.cpu_count() or 1)
+
+
+def test_speed_of_another_method_in_worker_processes_is_compared_with_fedavg() -> None:
+    found = answer("w2", "--rounds", "1", "--method", "scaffold", "--workers", "2", "--cohort", "off", "--bare")
+    assert found["cost"] == pytest.approx(found["fedavg_samples_per_second"] / found["samples_per_second"], rel=0.01)
+    assert found["engine_efficiency"] > 0
+    assert found["method"] == "scaffold"
+    if sys.platform.startswith("linux"):
+        assert found["engine"] == "2 worker processes, one thread each"
+
+
+def test_rounds_are_shared_out_in_turns_of_at_most_a_block() -> None:
+    assert turns(WORKLOADS["w2"], 200) == [50, 50, 50, 50]
+    assert turns(WORKLOADS["w2"], 7) == [1] * 7
+    assert turns(WORKLOADS["w2"], 450) == [50] * 9
+    assert turns(WORKLOADS["w2"], 11) == [2, 2, 2, 2, 2, 1]
+    assert turns(WORKLOADS["w1"], 3) == [1, 1, 1]
+
+
+def test_result_takes_medians() -> None:
+    race = Race("w2", {"engine": "e", "workers": 1}, {"remanence": [0.1, 0.3, 9.0], "raw": [0.6, 0.7, 0.5]}, 2.0)
+    result = race.result()
+    assert result["ratio"] == pytest.approx(2.0)
+    assert result["samples_per_second"] == pytest.approx(2500)
+    assert result["first_round_seconds"] == pytest.approx(1.7)
+    assert "engine_efficiency" not in result
+
+
+def test_workloads_have_the_stated_models_and_work() -> None:
+    sizes = {"w1": (878_538, 25_000), "w2": (4_810, 750), "w3": (11_173_962, 1_000)}
+    for name, (parameters, samples) in sizes.items():
+        assert sum(p.numel() for p in WORKLOADS[name].build_model().parameters()) == parameters
+        assert WORKLOADS[name].samples_per_round == samples
+
+
+def test_raw_loop_learns_the_synthetic_data(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    write_data(WORKLOADS["w2"], tmp_path)
+    devices = StoredDevices(tmp_path)
+    loop = RawLoop(WORKLOADS["w2"], devices)
+    x = torch.from_numpy(np.concatenate([x for x, _ in devices]))
+    y = torch.from_numpy(np.concatenate([y for _, y in devices]))
+    before = torch.nn.functional.cross_entropy(loop.model(x), y).item()
+    loop.play(20)
+    after = torch.nn.functional.cross_entropy(loop.model(x), y).item()
+    assert after < 0.8 * before
+
+
+# --- other measurements -----------------------------------------------------------------------------------
+
+
+def test_memory_plays_until_every_device_took_part() -> None:
+    found = answer("memory", "--devices", "23", "--rounds", "4")
+    assert found["devices"] == 23
+    assert found["parameters"] == 4810
+    if sys.platform.startswith("linux"):
+        assert found["within_limit"] is True
+        assert 20 < found["peak_mb"] < found["limit_mb"]
+
+
+def test_resume_writes_and_reads_a_checkpoint() -> None:
+    found = answer("resume", "--devices", "10", "--tries", "2")
+    assert found["write_seconds"] > 0
+    assert found["read_seconds"] > 0
+    assert found["checkpoint_mb"] == pytest.approx(12 * 4810 * 4 / 2**20, rel=0.05)  # w, c, and c_k of ten devices
+
+
+def test_merge_ways_agree_and_are_timed() -> None:
+    vectors = [torch.full((6,), float(value)) for value in (1, 2, 6)]
+    assert reduced(vectors).tolist() == [3.0] * 6
+    trees = [{"a": vector[:4], "b": vector[4:]} for vector in vectors]
+    assert {name: part.tolist() for name, part in by_dictionary(trees).items()} == {"a": [3.0] * 4, "b": [3.0] * 2}
+    found = answer("merge", "--tries", "1")
+    assert found["111k"]["parameters"] == 111_310
+    assert found["2.16M"]["parameters"] == 2_156_490
+    assert all(found["111k"][f"{way}_milliseconds"] > 0 for way in ("reducer", "dictionary", "stack"))
+
+
+def test_startup_times_every_stage() -> None:
+    found = answer("startup", "--tries", "1")
+    assert 0 < found["python_seconds"] < found["first_round_digits_seconds"]
+    assert 0 < found["import_seconds"] < found["torch_seconds"]
+
+
+def test_tiny_devices_are_the_same_whenever_they_are_made() -> None:
+    devices = TinyDevices(3, (4,))
+    assert len(devices) == 3
+    assert np.array_equal(devices[1][0], devices[1][0])
+    assert not np.array_equal(devices[1][0], devices[2][0])
+    with pytest.raises(IndexError):
+        devices[3]
+
+
+# --- the machine ------------------------------------------------------------------------------------------
+
+
+@LINUX
+def test_memory_of_a_process_and_its_children_is_seen() -> None:
+    source = "import subprocess, sys; subprocess.run([sys.executable, '-c', {!r}])"
+    inner = "import sys; block = b'x' * 60_000_000; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", source.format(inner)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        memory = PeakMemory(process.pid)
+        assert len(process_tree(process.pid)) == 2
+        process.communicate("")
+    assert memory.megabytes is not None
+    assert 57 < memory.megabytes < 200
+    memory.look()
+    assert memory.megabytes > 57
+
+
+@LINUX
+def test_own_work_is_not_foreign() -> None:
+    foreign = ForeignWork()
+    busy, own = foreign.busy, foreign.own
+    sum(number * number for number in range(2_000_000))
+    found = foreign.cores()
+    assert found is not None
+    assert found >= 0
+    later = ForeignWork()
+    assert later.own > own
+    assert later.busy > busy
+
+
+# --- peers ------------------------------------------------------------------------------------------------
+
+
+def fake_harness(folder: Path, source: str) -> Harness:
+    (folder / "run.py").write_text(source)
+    return find_harness(str(folder))
+
+
+def test_a_peer_is_measured_by_the_harness(tmp_path: Path) -> None:
+    line = (
+        "print('noise'); import json, sys; print(json.dumps({'samples_per_s': 50.0, 'round_s': 15, 'peer': sys.argv}))"
+    )
+    found = fake_harness(tmp_path, line).measure("other", "w2", 1, 2, ours=200.0)
+    assert found["ratio_to_peer"] == 4
+    assert found["peer_round_seconds"] == 15
+    assert found["peer_peak_mb"] is None
+
+
+def test_a_harness_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="--peer other: no result: it is broken"):
+        fake_harness(tmp_path, "print('it is broken')").measure("other", "w2", 1, 2, ours=1.0)
+    with pytest.raises(UserError, match="--peer other: unknown"):
+        fake_harness(tmp_path, "import sys; print('unknown', file=sys.stderr); sys.exit(2)").measure(
+            "other", "w2", 1, 2, ours=1.0
+        )
+
+
+def test_a_missing_harness_is_told_before_anything_runs(tmp_path: Path) -> None:
+    assert VARIABLE in refused("w2", "--peer", "flwr")
+    assert "no run.py" in refused("w2", "--peer", "flwr", "--harness", str(tmp_path))
+    assert str(tmp_path / "gone") in refused("w1", "--peer", "flwr", **{VARIABLE: str(tmp_path / "gone")})
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_benchmark_is_answered_with_the_nearest_name() -> None:
+    assert "did you mean 'memory'?" in refused("memroy")
+    assert "unknown benchmark 'w9'" in refused("w9", "--rounds", "1")
+    assert "which benchmark?" in refused()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("w2", "--rounds", "0"), "'0' is not a whole number, 1 or more"),
+        (("w2", "--workers", "many"), "'many' is not a whole number"),
+        (("w2", "--cohort", "maybe"), "'maybe'"),
+        (("merge", "--rounds", "3"), "--rounds"),
+    ],
+)
+def test_wrong_options_are_one_line(words: tuple[str, ...], expected: str) -> None:
+    assert expected in refused(*words)
+
+
+def test_a_mistake_found_by_a_measured_process_is_the_users() -> None:
+    assert "did you mean 'fedavg'?" in refused("w2", "--method", "fedavgg")
+    assert "--rounds: 4 is more than the 3 devices" in refused("memory", "--devices", "3", "--rounds", "4")
+
+
+def test_a_measured_process_that_dies_is_a_run_that_failed() -> None:
+    with Player("tiny", {"devices": 2, "model": "mlp", "rounds": 1}) as player:
+        player.process.kill()
+        with pytest.raises(RunError, match="the process 'tiny' ended"):
+            player.play(1)
+
+
+def test_help_names_every_benchmark() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    names = [line.split()[0] for line in done.stdout.splitlines()[2:]]
+    assert names == [*WORKLOADS, "startup", "memory", "merge", "resume"]
+
+
+def test_the_table_is_for_people() -> None:
+    table = text_of({"a_b": 1234567.0, "c": {"d": None, "e": True}, "f": "x", "g": 0.123456}, as_json=False)
+    assert table.splitlines() == ["a b   1,234,567.0", "c: d  -", "c: e  True", "f     x", "g     0.1235"]
+    assert json.loads(text_of({"a": 0.123456, "b": 12345.67}, as_json=True)) == {"a": 0.1235, "b": 12345.7}
