@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,35 +75,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     errors = Console(stderr=True, soft_wrap=True)
     try:
-        return _run(arguments)
-    except (UserError, RunError) as error:
-        if "--debug" in arguments:
-            raise
-        errors.print(f"remanence: {error}", markup=False, highlight=False)
-        return 2 if isinstance(error, UserError) else 1
+        code = _run(arguments)
+        _flush_output()
+        return code
     except KeyboardInterrupt:
         errors.print("remanence: stopped; what was written is kept, go on with --resume")
         return 1
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except OSError as error:
-        if "--debug" in arguments:
-            raise
-        errors.print(f"remanence: {error.filename or ''}: {str(error.strerror).lower()}", markup=False)
+    except BrokenPipeError:  # whoever read our output has gone
+        with suppress(OSError):
+            _flush_output()
         return 1
     except Exception as error:
         if "--debug" in arguments:
             raise
-        errors.print(f"remanence: {_unexpected(error)}", markup=False, highlight=False)
-        return 1
+        errors.print(f"remanence: {_line(error)}", markup=False, highlight=False)
+        with suppress(OSError):
+            _flush_output()
+        return 2 if isinstance(error, UserError) else 1
 
 
-def _unexpected(error: Exception) -> str:
-    """A line for what nobody foresaw; a large model or batch that does not fit is the one usual case."""
+def _flush_output() -> None:
+    """What cannot be printed is noticed here and not, with a traceback, when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def _line(error: Exception) -> str:
+    """An error in a line for people; one that nobody foresaw says how to find out more."""
+    if isinstance(error, (UserError, RunError)):
+        return str(error)
     text = str(error).strip().partition("\n")[0][:200]
     if isinstance(error, MemoryError) or "can't allocate memory" in text:
         return "not enough memory: try a smaller model, batch or number of devices"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'the output'}: {error.strerror.lower()}"
     return f"unexpected {type(error).__name__}: {text} (--debug shows where)"
 
 

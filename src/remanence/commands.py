@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from remanence.config import Tree, apply_settings, read
-from remanence.errors import UserError
+from remanence.errors import RunError, UserError
 from remanence.progress import Reporter
 from remanence.registry import methods
 from remanence.runs.compare import Cell, comparison_path, plan_cells, play_cells, read_runs
@@ -77,19 +77,22 @@ def _close(
     result: dict[str, Any],
 ) -> None:
     """The table, the page where its packages are installed, and the JSON line."""
-    page = _page(records, path / "report.html")
+    page, trouble = None, None
+    try:
+        page = _page(records, path / "report.html")
+    except UserError as error:
+        trouble = error  # told last: the run itself is whole
     if not arguments.quiet:
         from remanence.report.tables import result_table
 
-        console.print(result_table(records, console.width))
-        console.print(
-            f"report: {page}" if page else "report: install remanence[report] for a page with curves",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(result_table(records))
+        if trouble is None:
+            line = f"report: {page}" if page else "report: install remanence[report] for a page with curves"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     if arguments.json:
         sys.stdout.write(json.dumps(result | {"report": None if page is None else str(page)}) + "\n")
+    if trouble is not None:
+        raise RunError(str(trouble))
 
 
 def _page(records: Sequence[RunRecord], path: Path) -> Path | None:

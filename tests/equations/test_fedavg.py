@@ -135,6 +135,15 @@ def test_devices_are_summed_in_the_order_of_their_numbers(engine: dict[str, Any]
     assert same_bits(forth.weights, back.weights)
 
 
+def test_the_order_of_the_sum_is_ascending(engine: dict[str, Any]) -> None:
+    """1e30 and -1e30 cancel before the 1 of device 2 is added; in any other order the 1 is lost."""
+    devices = [slope_device(-1e30), slope_device(1e30), slope_device(-1.0)]
+    result = remanence.simulate(
+        SlopeFedAvg(), model=vector_model(0.0), devices=devices, participation=[[2, 0, 1]], lr=1.0, engine=engine
+    )
+    assert near(result.weights, 1 / 3)
+
+
 def test_selection_is_without_replacement() -> None:
     result = remanence.simulate(SlopeFedAvg(), model=vector_model(0.0), devices=SCALARS * 3, rounds=60, participation=4)
     selected = [event["selected"] for event in result.history]

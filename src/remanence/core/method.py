@@ -106,6 +106,7 @@ class Local:
     dev: State
     ctx: Context
     optimiser: LocalOptimiser
+    devices: int = 1
 
 
 def kept(method: Method, message: Message) -> Message:
@@ -113,13 +114,14 @@ def kept(method: Method, message: Message) -> Message:
 
 
 def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
-    """The training loop. Returns the summed loss of the steps."""
-    net, size, total = local.net, local.net.size, torch.zeros(())
+    """The training loop. Returns the summed loss of the steps, of every device."""
+    net, size, total = local.net, local.net.size, torch.zeros(local.devices)
     gradient = partial(_by_autograd, method, local)
     if type(method).loss is Method.loss and hasattr(net, "cross_entropy"):
         gradient = net.cross_entropy  # a stack knows the plain loss in closed form: the same bits, sooner
     for batch in batches:
-        total += gradient(batch)
+        loss = gradient(batch)
+        total[: len(loss)] += loss
         method.grad(net, local.message, local.dev, local.ctx)
         local.optimiser.step(net.w[..., :size], net.g[..., :size])
     return total
@@ -128,9 +130,11 @@ def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tenso
 def _by_autograd(method: Method, local: Local, batch: Batch) -> Tensor:
     local.net.g.zero_()
     losses = method.loss(local.net, batch, local.dev, local.ctx)
-    loss = losses.mean() if batch.weight is None else losses.dot(batch.weight)
-    loss.backward()
-    return loss.detach()
+    per_device = (
+        losses.mean().view(1) if batch.weight is None else (losses * batch.weight).view(batch.devices, -1).sum(1)
+    )
+    per_device.sum().backward()
+    return per_device.detach()
 
 
 def train_device(
@@ -147,7 +151,7 @@ def train_device(
     method.begin(net, message, data, dev, ctx)
     local = Local(net, kept(method, message), dev, ctx, LocalOptimiser(ctx.train, ctx.lr))
     generator = ctx.generator("augment") if augment else None
-    total = torch.zeros(())
+    total = torch.zeros(1)
     net.train()
     for steps in plan:
         total += train_steps(method, local, _batches(data, steps, augment, generator))

@@ -57,6 +57,7 @@ class Batch:
     y: Tensor
     ids: Tensor  # stable positions of the samples on their device
     weight: Tensor | None = None  # per sample, when devices are stacked: 1 / (its device's batch), 0 for padding
+    devices: int = 1  # how many are stacked, with equally many samples each
 
 
 class Samples:

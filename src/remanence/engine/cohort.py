@@ -147,7 +147,7 @@ class Stack:
         slope = torch.ops.aten._log_softmax_backward_data(pull, chances, 1, torch.float32)
         self.g.zero_()
         self.backward(values, slope.view(values[-1].shape))
-        return chances.view(-1).dot(pull.view(-1))
+        return (chances * pull).view(batch.devices, -1).sum(1)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """The input and the output of every Linear layer, after its activation; (devices, samples, features)."""
@@ -248,14 +248,13 @@ class CohortEngine:
             self._begin(stack.row(position), jobs[k], table.data[position], table.counts[position], ctx)
             for position, k in enumerate(table.order)
         ]
-        local = Local(stack, Message(), {}, ctx, LocalOptimiser(ctx.train, ctx.lr))
+        local = Local(stack, Message(), {}, ctx, LocalOptimiser(ctx.train, ctx.lr), len(jobs))
         messages, devs = _Stacked([one.message for one in work]), _Stacked([one.dev for one in work])
         losses = train_steps(method, local, _stacked_batches(table, local, stack, messages, devs))
-        loss = float(losses) / sum(table.counts)
-        for one in work:
+        for one, loss in zip(work, losses.tolist(), strict=True):
             upload = method.up(one.row, one.message, one.data, one.dev, one.ctx)
             upload = self.task.privacy.protect(upload, one.ctx)
-            yield Reply(one.job.device, upload, one.dev, loss, one.ctx.steps, self._own(one, upload))
+            yield Reply(one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, self._own(one, upload))
 
     def _begin(self, row: "Row", job: Job, data: Samples, steps: int, ctx: Context) -> "_Work":
         ctx = ctx.on(job.device, steps, self.worker.start)

@@ -4,7 +4,6 @@ import multiprocessing
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from remanence.core.context import Context
 from remanence.core.message import Message
-from remanence.core.state import State, clone
 from remanence.engine import pipe
 from remanence.engine.memory import keep_freed_blocks
 from remanence.engine.worker import Job, Reply, Task, Worker
@@ -41,7 +39,7 @@ class SerialEngine:
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
         for job in jobs:
-            yield self.worker.work(replace(job, recall=partial(_copy, job)), ctx)
+            yield self.worker.work(job, ctx)
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.worker.task.test is not None
@@ -192,11 +190,6 @@ class _Server:
         job = Job(order["device"], message, lambda: order["dev"], order["measure"])
         reply = self.worker.work(job, replace(self.worker.task.context, **self.facts))
         return vars(reply)
-
-
-def _copy(job: Job) -> State | None:
-    """A state of its own to edit: the kept one must not change before the upload is counted."""
-    return clone(job.recall())  # type: ignore[no-any-return]
 
 
 def _common(messages: Sequence[Message]) -> dict[str, Any]:

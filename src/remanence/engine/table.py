@@ -38,9 +38,9 @@ class StepTable:
         active = self.active[step]
         ids, weight = self.index[step, :active].flatten(), self.weight[step, :active].flatten()
         if self._ready is None:
-            return Batch(self._x[ids], self._y[ids], ids, weight)
+            return Batch(self._x[ids], self._y[ids], ids, weight, active)
         x, y = self._ready
-        return Batch(x[step, :active].flatten(0, 1), y[step, :active].flatten(), ids, weight)
+        return Batch(x[step, :active].flatten(0, 1), y[step, :active].flatten(), ids, weight, active)
 
 
 def step_table(rule: BatchRule, data: Sequence[Samples], devices: Sequence[int], ctx: Context) -> StepTable:

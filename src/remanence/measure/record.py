@@ -48,13 +48,8 @@ class Recorder:
         assert self.test is not None
         if not bool(w.isfinite().all()):
             chance = 1 / self.test.classes
-            return {
-                "diverged": True,
-                "accuracy": chance,
-                "test_loss": None,
-                "per_class": [chance] * self.test.classes,
-                "per_task": [chance],
-            }
+            known = [chance if count else None for count in self.test.counts.tolist()]
+            return {"diverged": True, "accuracy": chance, "test_loss": None, "per_class": known, "per_task": [chance]}
         correct, loss = tester.measure(w)
         samples = len(self.test)
         return {

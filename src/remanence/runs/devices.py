@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from remanence.core.state import State, load, save, size
+from remanence.core.state import State, clone, load, save, size
 
 IN_MEMORY = 64 << 20  # bytes of all devices together; beyond, states live in files
 
@@ -27,10 +27,10 @@ class DeviceStates:
         yield from sorted({*self._memory, *self._files})
 
     def get(self, device: int) -> State | None:
+        """A copy for the device to edit: what is kept must not change before the upload is counted."""
         if device in self._files:
-            state: State = load(self.folder / self._files[device])
-            return state
-        return self._memory.get(device)
+            return load(self.folder / self._files[device])  # type: ignore[no-any-return]
+        return clone(self._memory.get(device))  # type: ignore[no-any-return]
 
     def put(self, device: int, state: State, round: int) -> None:
         self._sizes[device] = size(state)

@@ -15,10 +15,7 @@ from remanence.core.state import State
 from remanence.errors import RunError, UserError
 
 KEPT = 2  # checkpoints
-_PRESENT = {  # in every entry of a log
-    "round": {"round", "counted", "refused", "bytes_up", "bytes_down"},
-    "timing": {"round", "seconds", "samples"},
-}
+_PRESENT = {"round": {"round"}, "timing": {"round", "seconds", "samples"}}  # in every entry of a log
 
 
 class RunFolder:
