@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from worlds import (
     ONE_BY_ONE,
     SIZES,
-    STACKED,
     RecordedFedAvg,
     SlopeFedAvg,
     Upload,
@@ -240,11 +239,6 @@ def test_models_that_are_not_finite_are_refused_and_counted(engine: dict[str, An
     assert near(result.weights, 2 * (1 * 1 + 2 * 4) / 3)  # the survivors' weights: 1/3 and 2/3
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [ONE_BY_ONE, pytest.param(STACKED, marks=pytest.mark.xfail(strict=True, reason="one loss for a stack"))],
-    ids=["one-by-one", "stacked"],
-)
 def test_the_loss_of_a_round_is_over_those_who_were_counted(engine: dict[str, Any]) -> None:
     """Losses of the two steps: 0 and -1 on device 0, 0 and -16 on device 2; device 1 overflows."""
     result = remanence.simulate(

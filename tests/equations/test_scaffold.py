@@ -134,15 +134,6 @@ def test_c_is_the_mean_of_the_devices_after_every_round(chance: str, rounds: int
     assert float(result.server_state["c"].abs().max()) > 0.01
 
 
-UNCOUNTED = "a stack edits the stored state of devices whose uploads are then not counted"
-BOTH_ENGINES = pytest.mark.parametrize(
-    "engine",
-    [ONE_BY_ONE, pytest.param(STACKED, marks=pytest.mark.xfail(strict=True, reason=UNCOUNTED))],
-    ids=["one-by-one", "stacked"],
-)
-
-
-@BOTH_ENGINES
 def test_c_is_the_mean_when_trained_uploads_come_late(engine: dict[str, Any]) -> None:
     """The device has trained and replaced c_k; nobody counted it, so it must be back at the old one."""
     settings: dict[str, Any] = {"model": softmax_model(), "devices": classification(), "lr": 0.05}
@@ -151,7 +142,6 @@ def test_c_is_the_mean_when_trained_uploads_come_late(engine: dict[str, Any]) ->
     assert imbalance(result) < 1e-5
 
 
-@BOTH_ENGINES
 def test_c_is_the_mean_when_trained_uploads_are_refused(engine: dict[str, Any]) -> None:
     """Device 1 overflows in round 2, with its second sample."""
     devices = [slope_device(1.0), (torch.tensor([[3.0], [3e38]]), torch.tensor([0, 0]))]

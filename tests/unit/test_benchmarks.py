@@ -16,15 +16,21 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # benchmarks belong to the repository, not to the installed package
 
 from benchmarks.__main__ import main  # noqa: E402
+from benchmarks.bare_loop import Pooled, Single  # noqa: E402
+from benchmarks.federated import workload_plan  # noqa: E402
 from benchmarks.machine import ForeignWork, PeakMemory, process_tree  # noqa: E402
 from benchmarks.merge import by_dictionary, reduced  # noqa: E402
 from benchmarks.peers import VARIABLE, Harness, find_harness  # noqa: E402
 from benchmarks.players import Player  # noqa: E402
 from benchmarks.raw_loop import RawLoop  # noqa: E402
 from benchmarks.show import text_of  # noqa: E402
-from benchmarks.speed import Race, run_race, turns  # noqa: E402
+from benchmarks.speed import Race, turns  # noqa: E402
 from benchmarks.synthetic import StoredDevices, TinyDevices, write_data  # noqa: E402
+from benchmarks.tiny_fleet import TinyFleet  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Settings  # noqa: E402
+from remanence.core.federation import Federation  # noqa: E402
+from remanence.core.state import equal  # noqa: E402
+from remanence.engine.memory import one_thread  # noqa: E402
 from remanence.errors import RunError, UserError  # noqa: E402
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -64,8 +70,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- speed ------------------------------------------------------------------------------------------------
 
 
-def test_speed_runs_the_raw_loop_and_remanence_in_one_call() -> None:
-    done = run("w2", "--rounds", "4", "--bare", "--json")
+def test_speed_runs_everything_that_is_compared_in_one_call() -> None:
+    done = run("w2", "--rounds", "4", "--method", "scaffold", "--bare", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["ratio"] == pytest.approx(found["samples_per_second"] / found["raw_samples_per_second"], rel=0.01)
@@ -73,30 +79,35 @@ def test_speed_runs_the_raw_loop_and_remanence_in_one_call() -> None:
     assert found["raw_samples_per_second"] == pytest.approx(750 / found["raw_round_seconds"], rel=0.01)
     efficiency = found["samples_per_second"] / found["bare_samples_per_second"]
     assert found["engine_efficiency"] == pytest.approx(efficiency, rel=0.01)
-    assert found["engine"].startswith("cohort")
+    assert found["cost"] == pytest.approx(found["fedavg_samples_per_second"] / found["samples_per_second"], rel=0.01)
     assert found["first_round_seconds"] > 0
-    assert {
-        "workload": "w2",
-        "rounds": 4,
-        "method": "fedavg",
-        "precision": "float32",
-        "workers": 1,
-    }.items() <= found.items()
+    expected = {"workload": "w2", "rounds": 4, "method": "scaffold", "precision": "float32", "workers": 1}
+    assert expected.items() <= found.items()
+    assert found["engine"].startswith("cohort")
     if sys.platform.startswith("linux"):
         assert 20 < found["peak_mb"] < 4096
         assert 0 <= found["foreign_cores"] <= (os.cpu_count() or 1)
 
 
-def test_speed_of_another_method_in_worker_processes_is_compared_with_fedavg(data: Path) -> None:
-    engine = {"workers": 2, "cohort": "off", "precision": "float32"}
-    settings = Settings("w2", str(data), rounds=60, method="scaffold", engine=engine)
-    race = run_race(settings, rounds=1, bare=True)
-    assert set(race.seconds) == {"remanence", "raw", "bare", "fedavg"}
-    found = race.result()
-    assert found["cost"] == pytest.approx(race.round_seconds("remanence") / race.round_seconds("fedavg"))
-    assert found["engine_efficiency"] == pytest.approx(race.round_seconds("bare") / race.round_seconds("remanence"))
-    if sys.platform.startswith("linux"):
-        assert found["engine"] == "2 worker processes, one thread each"
+@LINUX
+def test_bare_workers_train_every_device_once(data: Path) -> None:
+    settings = Settings("w2", str(data), 2, "scaffold", {"cohort": "off"}, carrier="pool", workers=2)
+    federation = Federation(workload_plan(settings))
+    pooled = Pooled(federation, 2)
+    work = [(number, device) for number in (1, 2) for device in federation.choose(number)]
+    pooled.train(work)
+    assert pooled.next.value == len(work) + 2  # every worker has asked once more and found nothing left
+    pooled.close()
+
+
+def test_bare_loop_trains_as_the_engine_does(data: Path) -> None:
+    settings = Settings("w2", str(data), 1, "scaffold", {"cohort": "off", "workers": 1})
+    with one_thread(), Federation(workload_plan(settings)) as federation:
+        single = Single(Federation(workload_plan(settings)))
+        single.train([(1, device) for device in federation.choose(1)])
+        federation.play_round()
+        assert list(federation.states) == sorted(single.states)
+        assert all(equal(federation.states.get(device), kept) for device, kept in single.states.items())
 
 
 def test_rounds_are_shared_out_in_turns_of_at_most_a_block() -> None:
@@ -270,11 +281,14 @@ def test_wrong_options_are_one_line(words: tuple[str, ...], expected: str) -> No
 
 
 def test_a_mistake_found_by_a_measured_process_is_the_users(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Player("remanence", asdict(Settings("w2", str(data), 1, method="fedavgg"))) as player:
-        with pytest.raises(UserError, match="did you mean 'fedavg'"):
-            player.play(1)
-    assert main(["memory", "--devices", "3", "--rounds", "4"]) == 2
-    assert capsys.readouterr().err == "error: --rounds: 4 is more than the 3 devices\n"
+    settings = Settings("w2", str(data), 1, method="fedavgg")
+    with Player("remanence", asdict(settings)) as player, pytest.raises(UserError, match="did you mean 'fedavg'"):
+        player.play(1)
+
+
+def test_a_fleet_too_small_for_its_rounds_is_refused() -> None:
+    with pytest.raises(UserError, match="--rounds: 4 is more than the 3 devices"):
+        TinyFleet(devices=3, model="mlp", rounds=4).plan()
 
 
 def test_a_measured_process_that_dies_is_a_run_that_failed() -> None:

@@ -187,6 +187,7 @@ class Federation:
             "bytes_down": sum(message.size() for message in messages.values()),
             "bytes_up": collector.bytes,
         }
+        event |= self.method.facts(self.srv)
         if self.recorder.measures(ctx.round):
             assert self.engine is not None
             event |= self.recorder.server(self.w, self.engine)

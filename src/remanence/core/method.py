@@ -21,6 +21,9 @@ from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.data.augment import Augmentation
 from remanence.data.samples import Batch, Samples
+from remanence.errors import UserError
+
+Merged = Mapping[str, Any]  # uploads, reduced: the entries of `ups`, and total_weight, samples, devices
 
 
 class Network(Protocol):
@@ -42,6 +45,7 @@ class Method:
     ups: ClassVar[Mapping[str, str]] = {"w": "weighted"}  # entry of the upload -> how it is reduced
     needs_all: ClassVar[bool] = False  # `weigh` compares uploads: the server holds them all
     teacher: ClassVar[bool] = False  # trains beside a frozen copy of the received model: `ctx.teacher`
+    sgd_only: ClassVar[bool] = False  # its equations count steps of SGD
     public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
 
     @property
@@ -55,6 +59,10 @@ class Method:
 
     def check(self, train: Training) -> None:
         """Refuse impossible combinations with a UserError."""
+        if self.sgd_only and train.optimiser != "sgd":
+            raise UserError(
+                f"train.optimiser: '{train.optimiser}' is not allowed: {self.name} counts steps of SGD"
+            )
 
     # server, once
     def open_server(self, net: FlatModel, ctx: Context) -> State:
@@ -93,8 +101,12 @@ class Method:
         """A weight per message, in their order; only the ratios matter."""
         return torch.tensor([message["n"] for message in messages.values()], dtype=torch.float64)
 
-    def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
+    def step(self, w: Tensor, merged: Merged, srv: State, ctx: Context) -> Tensor:
         return merged["w"]  # type: ignore[no-any-return]
+
+    def facts(self, srv: State) -> dict[str, float]:
+        """Numbers about the server's state for the event log."""
+        return {}
 
 
 @dataclass
@@ -173,6 +185,6 @@ def full_gradient(method: Method, net: Network, w: Tensor, data: Samples, dev: S
     """The mean gradient over all samples at `w`; leaves `net` at `w`."""
     net.load(w)
     net.g.zero_()
-    for ids in torch.arange(len(data)).split(500):
+    for ids in torch.arange(len(data)).tensor_split(-(-len(data) // 500)):
         (method.loss(net, data.batch(ids), dev, ctx).sum() / len(data)).backward()
     return net.g.clone()

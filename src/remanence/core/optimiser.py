@@ -6,7 +6,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from remanence.errors import UserError
 from remanence.registry import options
 
 
@@ -90,10 +89,3 @@ def effective_steps(steps: int, momentum: float) -> float:
     if not momentum:
         return float(steps)
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-
-
-def require_sgd(name: str, train: Training) -> None:
-    if train.optimiser != "sgd":
-        raise UserError(
-            f"train.optimiser: '{train.optimiser}' is not allowed with {name}, whose step count is defined for 'sgd'"
-        )

@@ -26,7 +26,7 @@ def flatten(tree: Any) -> tuple[Any, list[Tensor]]:
     return skeleton, [tensor for _, tensor in positions.values()]
 
 
-# Not a function inside `flatten`: one that calls itself would keep every tensor it saw alive until a garbage collection.
+# Not a function inside `flatten`: one that calls itself keeps every tensor it saw alive until a garbage collection.
 def _skeleton(value: Any, path: str, positions: dict[int, tuple[int, Tensor]]) -> Any:
     if isinstance(value, Tensor):
         return {"tensor": positions.setdefault(id(value), (len(positions), value))[0]}

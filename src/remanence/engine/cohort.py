@@ -254,7 +254,7 @@ class CohortEngine:
         for one, loss in zip(work, losses.tolist(), strict=True):
             upload = method.up(one.row, one.message, one.data, one.dev, one.ctx)
             upload = self.task.privacy.protect(upload, one.ctx)
-            yield Reply(one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, self._own(one, upload))
+            yield Reply(one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, self._own(one))
 
     def _begin(self, row: "Row", job: Job, data: Samples, steps: int, ctx: Context) -> "_Work":
         ctx = ctx.on(job.device, steps, self.worker.start)
@@ -262,10 +262,10 @@ class CohortEngine:
         self.task.method.begin(row, job.message, data, dev, ctx)
         return _Work(job, row, data, kept(self.task.method, job.message), dev, ctx)
 
-    def _own(self, one: "_Work", upload: Message) -> Tensor | None:
+    def _own(self, one: "_Work") -> Tensor | None:
         if not one.job.measure or self.task.test is None:
             return None
-        self.worker.net.load(upload["w"])
+        self.worker.net.load(one.row.w)
         return count_correct(self.worker.net, self.task.test)[0]
 
     def _stack(self, devices: int) -> Stack:

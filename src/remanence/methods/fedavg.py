@@ -3,8 +3,7 @@
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas 2017, AISTATS, arXiv 1602.05629. Every stage of `Method` as it is.
 """
 
-from remanence.core.method import Method
-from remanence.registry import methods, options
+from remanence.method import Method, methods, options
 
 
 @methods.register("fedavg")

@@ -6,21 +6,14 @@ optional server momentum is `optimise = "fedavgm"`. Batch-norm statistics: avera
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from remanence.core.context import Context
-from remanence.core.message import Message
-from remanence.core.method import Network
-from remanence.core.optimiser import Training, effective_steps, require_sgd
-from remanence.core.state import State
-from remanence.data.samples import Samples
+from remanence.core.optimiser import Training, effective_steps
 from remanence.errors import UserError
+from remanence.method import Context, Field, Merged, Message, Network, Samples, State, methods, options
 from remanence.methods.fedprox import FedProx
-from remanence.registry import methods, options
 
 
 @methods.register("fednova")
@@ -30,9 +23,10 @@ class FedNova(FedProx):
 
     mu: float = Field(0.0, ge=0, description="strength of a proximal term; needs train.momentum = 0")
     ups = {"w": "weighted", "a": "samples", "steps": "samples", "tail": "samples"}
+    sgd_only = True
 
     def check(self, train: Training) -> None:
-        require_sgd(self.name, train)
+        super().check(train)
         if self.mu and train.momentum:
             raise UserError(
                 f"method.mu: {self.mu} with train.momentum = {train.momentum} is not allowed: "
@@ -53,7 +47,7 @@ class FedNova(FedProx):
     def weigh(self, messages: Mapping[int, Message], srv: State, ctx: Context) -> Tensor:
         return torch.tensor([m["n"] / m["a"] for m in messages.values()], dtype=torch.float64)
 
-    def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
+    def step(self, w: Tensor, merged: Merged, srv: State, ctx: Context) -> Tensor:
         tau = merged.get("steps", merged["a"])  # tau_eff = sum p_k a_k
         direction = (w - merged["w"]) * (merged["total_weight"] / merged["samples"])  # sum p_k d_k
         new: Tensor = w - tau * direction  # w_g - tau_eff sum p_k d_k

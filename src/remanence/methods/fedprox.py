@@ -4,13 +4,7 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020, MLSys, arXiv 1812.06127. Chang
 The squared norm of the original, not the unsquared one that some later papers print. Early stopping is left out.
 """
 
-from pydantic import Field
-
-from remanence.core.context import Context
-from remanence.core.message import Message
-from remanence.core.method import Method, Network
-from remanence.core.state import State
-from remanence.registry import methods, options
+from remanence.method import Context, Field, Message, Method, Network, State, methods, options
 
 
 @methods.register("fedprox")

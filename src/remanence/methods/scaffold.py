@@ -6,20 +6,13 @@ Deviation: with momentum the displacement is divided by the effective number of 
 size of a gradient (`divisor="steps"` is the plain count; without momentum the two are the same).
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
-import torch
-from pydantic import Field
 from torch import Tensor
 
-from remanence.core.context import Context
-from remanence.core.message import Message
-from remanence.core.method import Method, Network, full_gradient
-from remanence.core.optimiser import Training, effective_steps, require_sgd
-from remanence.core.state import State
-from remanence.data.samples import Samples
-from remanence.registry import methods, options
+from remanence.core.method import full_gradient
+from remanence.core.optimiser import effective_steps
+from remanence.method import Context, Field, Merged, Message, Method, Network, Samples, State, methods, options
 
 
 @methods.register("scaffold")
@@ -32,18 +25,16 @@ class Scaffold(Method):
     divisor: Literal["effective", "steps"] = "effective"
     ups = {"w": "weighted", "delta_c": "sum"}
     keeps = ("w", "c")
-
-    def check(self, train: Training) -> None:
-        require_sgd(self.name, train)
+    sgd_only = True
 
     def stacks(self) -> bool:
         return self.option == "II"
 
     def open_server(self, net: Network, ctx: Context) -> State:
-        return {"c": torch.zeros(net.size)}
+        return {"c": net.w.new_zeros(net.size)}
 
     def open_device(self, net: Network, data: Samples, ctx: Context) -> State:
-        return {"c": torch.zeros(net.size)}
+        return {"c": net.w.new_zeros(net.size)}
 
     def down(self, w: Tensor, device: int, srv: State, ctx: Context) -> Message:
         return Message(w=w, c=srv["c"])
@@ -61,9 +52,12 @@ class Scaffold(Method):
             net.load(w)  # the device's own model is measured after this
         return Message(w=w, n=len(data), delta_c=dev["c"] - old)
 
-    def step(self, w: Tensor, merged: Mapping[str, Any], srv: State, ctx: Context) -> Tensor:
+    def step(self, w: Tensor, merged: Merged, srv: State, ctx: Context) -> Tensor:
         srv["c"] = srv["c"] + merged["delta_c"] / ctx.devices  # c <- c + (K/N) mean of delta c_k
         new, size = merged["w"], len(srv["c"])
         if self.eta_g != 1:
             new[:size] = (w + self.eta_g * (new - w))[:size]  # w_g + eta_g (mean of w_k - w_g)
         return new  # type: ignore[no-any-return]
+
+    def facts(self, srv: State) -> dict[str, float]:
+        return {"norm_c": float(srv["c"].norm())}

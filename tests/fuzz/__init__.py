@@ -1,0 +1,1 @@
+"""Random input: nothing but the errors made for people may come out."""
