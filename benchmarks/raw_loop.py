@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.plain_models import plain_model
 from benchmarks.synthetic import StoredDevices
 from benchmarks.workloads import WORKLOADS, Settings, Workload
 from remanence.core.rng import numpy_generator
@@ -27,7 +28,7 @@ def raw_loop(settings: Settings) -> Iterator[tuple[Callable[[int], None], dict[s
 class RawLoop:
     def __init__(self, workload: Workload, devices: StoredDevices) -> None:
         self.workload, self.devices = workload, devices
-        self.model = workload.build_model()
+        self.model = plain_model(workload)
         self.datasets: dict[int, TensorDataset] = {}
         self.generator = numpy_generator(0, "raw loop")
 

@@ -21,6 +21,7 @@ from benchmarks.federated import workload_plan  # noqa: E402
 from benchmarks.machine import ForeignWork, PeakMemory, process_tree  # noqa: E402
 from benchmarks.merge import by_dictionary, reduced  # noqa: E402
 from benchmarks.peers import VARIABLE, Harness, find_harness  # noqa: E402
+from benchmarks.plain_models import plain_model  # noqa: E402
 from benchmarks.players import Player  # noqa: E402
 from benchmarks.raw_loop import RawLoop  # noqa: E402
 from benchmarks.show import text_of  # noqa: E402
@@ -309,3 +310,14 @@ def test_the_table_is_for_people() -> None:
     table = text_of({"a_b": 1234567.0, "c": {"d": None, "e": True}, "f": "x", "g": 0.123456}, as_json=False)
     assert table.splitlines() == ["a b   1,234,567.0", "c: d  -", "c: e  True", "f     x", "g     0.1235"]
     assert json.loads(text_of({"a": 0.123456, "b": 12345.67}, as_json=True)) == {"a": 0.1235, "b": 12345.7}
+
+
+@pytest.mark.parametrize("name", ["w1", "w2"])
+def test_the_plain_models_are_the_registered_functions(name: str) -> None:
+    """The ratio compares loops, so both sides must train the same network."""
+    workload = WORKLOADS[name]
+    plain, registered = plain_model(workload), workload.build_model()
+    for mine, theirs in zip(registered.parameters(), plain.parameters(), strict=True):
+        mine.data.copy_(theirs.data)
+    x = torch.randn(4, *workload.shape)
+    assert torch.allclose(plain(x), registered(x), atol=1e-5)
