@@ -148,7 +148,8 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
     known = [*option_fields(General), *FIXED, *NAMED]
     for name in tree:
         if name not in known:
-            raise UserError(f"{name}: there is no such key or table; {suggestion(str(name), known)}")
+            shown = name if name.isprintable() else repr(name)
+            raise UserError(f"{shown[:60]}: there is no such key or table; {suggestion(name, known)}")
     general = build(General, {k: v for k, v in tree.items() if k in option_fields(General)}, "")
     tables = {section: build(cls, _table(tree, section), section) for section, cls in FIXED.items()}
     data, source = _divided(tree, "data", DataTable)

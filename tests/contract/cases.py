@@ -49,10 +49,10 @@ def registered() -> list[Case]:
 def modes(name: str) -> list[Case]:
     """One case for each further choice of a word, a switch, or a strength whose default is 0."""
     schema = pydantic.TypeAdapter(methods.get(name)).json_schema()
-    choices = [(option, value) for option, field in schema.get("properties", {}).items()
-               for value in alternatives(field)]
-    return [Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}})
-            for option, value in choices]
+    choices = [
+        (option, value) for option, field in schema.get("properties", {}).items() for value in alternatives(field)
+    ]
+    return [Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}}) for option, value in choices]
 
 
 def alternatives(field: Mapping[str, Any]) -> list[Any]:
@@ -78,8 +78,18 @@ def distinct(cases: Sequence[Case]) -> list[Case]:
 
 def make_plan(**arguments: Any) -> Plan:
     """The plan that `simulate` would play."""
-    defaults = {"model": mlp(), "devices": fleet(), "test": samples(12, 90), "public": samples(4, 91)[0],
-                "rounds": ROUNDS, "epochs": 2, "batches": 4, "lr": 0.1, "seed": 5, "engine": SERIAL}
+    defaults = {
+        "model": mlp(),
+        "devices": fleet(),
+        "test": samples(12, 90),
+        "public": samples(4, 91)[0],
+        "rounds": ROUNDS,
+        "epochs": 2,
+        "batches": 4,
+        "lr": 0.1,
+        "seed": 5,
+        "engine": SERIAL,
+    }
     with patch.object(simulation, "_play", lambda plan: plan):
         plan: Plan = simulate(**{**defaults, **arguments})
     return plan
@@ -117,8 +127,7 @@ def mlp() -> nn.Module:
 
 def batch_norm() -> nn.Module:
     """Floating and integer buffers, and statistics that depend on the batch."""
-    return _seeded(lambda: Halves(nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten()), 8))
+    return _seeded(lambda: Halves(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten()), 8))
 
 
 def dropout() -> nn.Module:
@@ -188,7 +197,7 @@ def rebuilt(method: Method) -> Method:
 def spoilt(method: Method, device: int) -> Method:
     """The same method, but what `device` uploads is not a number."""
 
-    class Spoilt(type(method)):  # type: ignore[misc]
+    class Spoilt(type(method)):
         def up(self, net: Any, message: Any, data: Any, dev: Any, ctx: Any) -> Any:
             upload = super().up(net, message, data, dev, ctx)
             if ctx.device == device:

@@ -8,7 +8,18 @@ import pytest
 import torch
 
 from contract.cases import (
-    CASES, ROUNDS, SERIAL, SIZES, Case, Outcome, federation, fleet, outcome, play, spoilt, whole,
+    CASES,
+    ROUNDS,
+    SERIAL,
+    SIZES,
+    Case,
+    Outcome,
+    federation,
+    fleet,
+    outcome,
+    play,
+    spoilt,
+    whole,
 )
 from remanence.core import federation as federation_module
 from remanence.core.federation import Plan
@@ -35,6 +46,7 @@ def test_half_of_the_uploads_lost(case: Case) -> None:
     refused = [event["refused"] for event in run.events]
     assert 0 < sum(map(len, refused)) < ROUNDS * len(SIZES)
     assert {reason for round in refused for reason in round.values()} == {"lost on the way"}
+    assert any(round != refused[0] for round in refused)
     assert all(len(event["counted"]) + len(event["refused"]) == len(SIZES) for event in run.events)
     assert same_but_for_refusals(run, counted_only(case, run))
 
@@ -88,12 +100,16 @@ def test_uploads_above_the_limit_are_refused(case: Case) -> None:
         assert all("engine.largest_upload = 100" in reason for reason in event["refused"].values())
 
 
-@pytest.mark.parametrize("settings", [
-    {"participation": NOBODY},
-    {"engine": {**SERIAL, "largest_upload": 1}},
-    {"engine": {**SERIAL, "deadline": 1e-9}},
-    {"engine": {"cohort": "auto", "workers": 1, "deadline": 1e-9}},
-], ids=["nobody-selected", "all-too-large", "all-late", "all-late-in-the-cohort"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"participation": NOBODY},
+        {"engine": {**SERIAL, "largest_upload": 1}},
+        {"engine": {**SERIAL, "deadline": 1e-9}},
+        {"engine": {"cohort": "auto", "workers": 1, "deadline": 1e-9}},
+    ],
+    ids=["nobody-selected", "all-too-large", "all-late", "all-late-in-the-cohort"],
+)
 @each_case
 def test_a_round_in_which_nothing_counts_changes_nothing(case: Case, settings: dict[str, Any]) -> None:
     with federation(case.plan(**settings)) as run:

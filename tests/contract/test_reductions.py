@@ -15,8 +15,11 @@ def changes_gradients_by_mu_only(cls: type[Any]) -> bool:
     return "mu" in option_fields(cls) and all(getattr(cls, stage) is getattr(Method, stage) for stage in EXCHANGE)
 
 
-REDUCED = [name for name in methods.names() if name not in methods.combinations
-           and changes_gradients_by_mu_only(methods.get(name))]
+REDUCED = [
+    name
+    for name in methods.names()
+    if name not in methods.combinations and changes_gradients_by_mu_only(methods.get(name))
+]
 
 
 def test_fedprox_is_among_them() -> None:

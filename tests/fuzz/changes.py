@@ -1,4 +1,4 @@
-"""Random harm to a file's bytes."""
+"""Random harm to a file's bytes, and what an error about it must be like."""
 
 from hypothesis import strategies as st
 
@@ -28,3 +28,11 @@ def changed(content: bytes, change: Change) -> bytes:
     if kind == "double":
         return before + content[place:] + content[place:]
     return before + bytes(min(byte, len(content) - place)) + content[place + byte :]
+
+
+def well_said(error: Exception, *words: str, most_lines: int = 1, longest: int = 300) -> None:
+    """Short, in few lines, and with all the words."""
+    text = str(error)
+    assert 1 <= len(text.splitlines()) <= most_lines, text
+    assert 0 < len(text) <= longest
+    assert all(word in text for word in words)

@@ -4,16 +4,34 @@ import json
 import struct
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fuzz.changes import Change, changed, changes
+from fuzz.changes import Change, changed, changes, well_said
 from remanence.core.message import Message, Refused
 
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool]
-TYPES = ["F32", "F64", "F16", "BF16", "I64", "I32", "U8", "BOOL", "F8_E4M3", "F8_E8M0", "U64", "C64", "F4", "X", "", "f32"]
+TYPES = [
+    "F32",
+    "F64",
+    "F16",
+    "BF16",
+    "I64",
+    "I32",
+    "U8",
+    "BOOL",
+    "F8_E4M3",
+    "F8_E8M0",
+    "U64",
+    "C64",
+    "F4",
+    "X",
+    "",
+    "f32",
+]
 LIKE = Message(w=torch.arange(6.0), c=torch.ones(3), n=12, a=0.5)
 
 
@@ -21,8 +39,7 @@ def read(content: bytes) -> Message | None:
     try:
         message, envelope = Message.from_bytes(content)
     except Refused as refusal:
-        assert 0 < len(str(refusal)) < 300
-        assert "\n" not in str(refusal)
+        well_said(refusal)
         return None
     assert all(isinstance(value, int) for value in envelope.values())
     try:
@@ -90,19 +107,31 @@ def test_truncated_messages_are_refused(share: float) -> None:
     assert read(content[: int(share * len(content))]) is None
 
 
-sizes = st.one_of(st.integers(-1, 64), st.sampled_from([2**31, 2**32, 2**62, 2**63, 2**64, 10**30]), st.floats(), st.text())
+sizes = st.one_of(
+    st.integers(-1, 64), st.sampled_from([2**31, 2**32, 2**62, 2**63, 2**64, 10**30]), st.floats(), st.text()
+)
 entries = st.one_of(
-    st.fixed_dictionaries({"dtype": st.sampled_from(TYPES), "shape": st.lists(sizes, max_size=3),
-                           "data_offsets": st.lists(sizes, min_size=1, max_size=3)}),
+    st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from(TYPES),
+            "shape": st.lists(sizes, max_size=3),
+            "data_offsets": st.lists(sizes, min_size=1, max_size=3),
+        }
+    ),
     st.fixed_dictionaries({"dtype": st.sampled_from(TYPES), "shape": st.just([2]), "data_offsets": st.just([0, 8])}),
-    st.recursive(st.one_of(sizes, st.none(), st.booleans()), lambda inner: st.one_of(
-        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=3), inner, max_size=2)), max_leaves=4),
+    st.recursive(
+        st.one_of(sizes, st.none(), st.booleans()),
+        lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
+        max_leaves=4,
+    ),
 )
 
 
 @settings(max_examples=500)
-@given(st.dictionaries(st.sampled_from(["w", "n", "@round", "@", "__metadata__", "\0", "é"]), entries, max_size=3),
-       st.integers(0, 64))
+@given(
+    st.dictionaries(st.sampled_from(["w", "n", "@round", "@", "__metadata__", "\0", "é"]), entries, max_size=3),
+    st.integers(0, 64),
+)
 def test_random_headers(header: dict[str, Any], length: int) -> None:
     text = json.dumps(header).encode()
     read(struct.pack("<Q", len(text)) + text + bytes(length))
@@ -111,9 +140,5 @@ def test_random_headers(header: dict[str, Any], length: int) -> None:
 def test_the_limit_is_looked_at_before_anything_else() -> None:
     content = LIKE.to_bytes(round=1, device=2, layout=3)
     assert Message.from_bytes(content, limit=len(content))[0]["n"] == 12
-    try:
+    with pytest.raises(Refused, match=str(len(content))):
         Message.from_bytes(content, limit=len(content) - 1)
-    except Refused as refusal:
-        assert str(len(content)) in str(refusal)
-    else:
-        raise AssertionError("accepted")

@@ -56,20 +56,27 @@ def program(*arguments: str | Path) -> list[str]:
 
 def run_program(*arguments: str | Path, folder: Path) -> Ended:
     """The whole way, with the start of the interpreter."""
-    done = subprocess.run(program(*arguments), cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        program(*arguments), cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def without_report() -> None:
     """As if the extra `report` were not installed: drawing takes longer than these runs."""
-    sys.modules["altair"] = None  # type: ignore[assignment]
+    sys.modules["altair"] = None
 
 
 class Fork:
     """The command in a process group of its own, without the seconds that importing takes."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, prepare: Callable[[], None] = without_report,
-                 largest_file: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        prepare: Callable[[], None] = without_report,
+        largest_file: int | None = None,
+    ) -> None:
         self.folder = folder
         self.process = FORKS.Process(target=_serve, args=(folder, [str(a) for a in arguments], prepare, largest_file))
         self.process.start()
@@ -95,6 +102,10 @@ class Fork:
         return group_members(self.pid)
 
 
+def nothing() -> None:
+    """Prepare nothing: everything installed may be used."""
+
+
 def held_back(round: int) -> None:
     """Never go beyond `round`, however slow whoever wants to kill this process is."""
     from remanence.runs.folder import RunFolder
@@ -107,7 +118,7 @@ def held_back(round: int) -> None:
         while event.get("round", 0) >= round:
             signal.pause()
 
-    RunFolder.add_event = add_event  # type: ignore[method-assign]
+    RunFolder.add_event = add_event
 
 
 def states_in_files() -> None:
@@ -116,7 +127,7 @@ def states_in_files() -> None:
     from remanence.runs.devices import DeviceStates
 
     without_report()
-    play.DeviceStates = partial(DeviceStates, limit=0)  # type: ignore[assignment, misc]
+    play.DeviceStates = partial(DeviceStates, limit=0)
 
 
 def _serve(folder: Path, arguments: list[str], prepare: Callable[[], None], largest_file: int | None) -> None:
@@ -180,6 +191,11 @@ def started(folder: Path, *arguments: str | Path, **options: Any) -> Iterator[Fo
             fork.kill()
 
 
+def good(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.err
+    return ended
+
+
 def refused(ended: Ended, *words: str, code: int = 2) -> None:
     """One or two lines that say all the words, and nothing that only a programmer understands."""
     assert ended.code == code, ended
@@ -196,8 +212,14 @@ def refused(ended: Ended, *words: str, code: int = 2) -> None:
 def same_end(one: Ended, other: Ended) -> None:
     """Same result but for the time it took and where it lies; same bytes in the log of events."""
     assert (one.code, one.err, other.code, other.err) == (0, "", 0, "")
-    facts = [{name: value for name, value in ended.json.items() if name not in
-              ("run", "report", "seconds", "samples_per_second")} for ended in (one, other)]
+    facts = [
+        {
+            name: value
+            for name, value in ended.json.items()
+            if name not in ("run", "report", "seconds", "samples_per_second")
+        }
+        for ended in (one, other)
+    ]
     assert facts[0] == facts[1]
     logs = [(Path(ended.json["run"]) / "events.jsonl").read_bytes() for ended in (one, other)]
     assert logs[0] == logs[1]

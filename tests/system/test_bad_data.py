@@ -92,8 +92,18 @@ NPZ: list[tuple[str, Maker, list[str]]] = [
     ("no-rows", npz(x=np.zeros((0, 4)), y=np.zeros(0, dtype=int)), ["no samples"]),
     ("one-row", npz(x=np.zeros((1, 4)), y=np.zeros(1, dtype=int)), ["too few"]),
     ("flat", npz(x=np.zeros(60)), ["wrong shape"]),
-    ("other-test-shape", npz(x=None, y=None, x_train=np.zeros((30, 4)), y_train=np.zeros(30, int),
-                             x_test=np.zeros((9, 5)), y_test=np.zeros(9, int)), ["wrong shape", "(5,)", "(4,)"]),
+    (
+        "other-test-shape",
+        npz(
+            x=None,
+            y=None,
+            x_train=np.zeros((30, 4)),
+            y_train=np.zeros(30, int),
+            x_test=np.zeros((9, 5)),
+            y_test=np.zeros(9, int),
+        ),
+        ["wrong shape", "(5,)", "(4,)"],
+    ),
     ("only-training", npz(x=None, y=None, x_train=np.zeros((30, 4)), y_train=np.zeros(30, int)), ["x_test"]),
 ]
 CSV: list[tuple[str, Maker, list[str]]] = [
@@ -123,8 +133,9 @@ def test_npz(make: Maker, words: list[str], call: Call, inside: Path) -> None:
 
 @pytest.mark.parametrize(("make", "words"), [(m, w) for _, m, w in CSV], ids=[name for name, *_ in CSV])
 @pytest.mark.parametrize("reader", ["duckdb", "plain"])
-def test_csv(reader: str, make: Maker, words: list[str], call: Call, inside: Path,
-             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv(
+    reader: str, make: Maker, words: list[str], call: Call, inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if reader == "plain":
         monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     make(inside / "table.csv")
@@ -156,8 +167,11 @@ def idx(shape: tuple[int, ...], values: int | None = None) -> bytes:
 
 def idx_folder(folder: Path, **changes: bytes | None) -> Path:
     files: dict[str, bytes | None] = {
-        "train-images-idx3-ubyte": idx((40, 5, 5)), "train-labels-idx1-ubyte": idx((40,)),
-        "t10k-images-idx3-ubyte": idx((20, 5, 5)), "t10k-labels-idx1-ubyte": idx((20,))}
+        "train-images-idx3-ubyte": idx((40, 5, 5)),
+        "train-labels-idx1-ubyte": idx((40,)),
+        "t10k-images-idx3-ubyte": idx((20, 5, 5)),
+        "t10k-labels-idx1-ubyte": idx((20,)),
+    }
     folder.mkdir()
     for name, content in {**files, **{k.replace("_", "-"): v for k, v in changes.items()}}.items():
         if content is not None:
@@ -165,17 +179,20 @@ def idx_folder(folder: Path, **changes: bytes | None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"train_images_idx3_ubyte": idx((40, 5, 5))[:500]}, ["train-images", "truncated"]),
-    ({"train_images_idx3_ubyte": idx((40, 5, 5))[:9]}, ["train-images", "truncated"]),
-    ({"train_images_idx3_ubyte": b""}, ["train-images", "missing"]),
-    ({"train_images_idx3_ubyte": b"\x89PNG" + b"0" * 999}, ["train-images", "not an IDX file"]),
-    ({"train_images_idx3_ubyte": idx((40, 5, 5)) + b"more"}, ["train-images", "too long"]),
-    ({"train_images_idx3_ubyte": idx((2**31, 2**31, 5), 50)}, ["train-images", "truncated"]),
-    ({"t10k_labels_idx1_ubyte": idx((19,))}, ["20 samples but 19 labels"]),
-    ({"t10k_labels_idx1_ubyte": None}, ["labels"]),
-    ({"t10k_images_idx3_ubyte": idx((20, 6, 5))}, ["wrong shape"]),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_images_idx3_ubyte": idx((40, 5, 5))[:500]}, ["train-images", "truncated"]),
+        ({"train_images_idx3_ubyte": idx((40, 5, 5))[:9]}, ["train-images", "truncated"]),
+        ({"train_images_idx3_ubyte": b""}, ["train-images", "missing"]),
+        ({"train_images_idx3_ubyte": b"\x89PNG" + b"0" * 999}, ["train-images", "not an IDX file"]),
+        ({"train_images_idx3_ubyte": idx((40, 5, 5)) + b"more"}, ["train-images", "too long"]),
+        ({"train_images_idx3_ubyte": idx((2**31, 2**31, 5), 50)}, ["train-images", "truncated"]),
+        ({"t10k_labels_idx1_ubyte": idx((19,))}, ["20 samples but 19 labels"]),
+        ({"t10k_labels_idx1_ubyte": None}, ["labels"]),
+        ({"t10k_images_idx3_ubyte": idx((20, 6, 5))}, ["wrong shape"]),
+    ],
+)
 def test_idx(changes: dict[str, Any], words: list[str], call: Call, inside: Path) -> None:
     idx_folder(inside / "letters", **changes)
     refused(call("run", "good.toml", "--set", "data.path=letters"), "letters", *words)
@@ -211,12 +228,15 @@ def cifar_folder(folder: Path, **changes: bytes | None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"data_batch_3": cifar_rows(10)[:-100]}, ["data_batch_3.bin", "truncated"]),
-    ({"data_batch_3": b""}, ["data_batch_3.bin", "truncated"]),
-    ({"data_batch_3": None}, ["data_batch_3.bin", "incomplete"]),
-    ({"test_batch": cifar_rows(10, 200)}, ["label 200", "10 classes"]),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data_batch_3": cifar_rows(10)[:-100]}, ["data_batch_3.bin", "truncated"]),
+        ({"data_batch_3": b""}, ["data_batch_3.bin", "truncated"]),
+        ({"data_batch_3": None}, ["data_batch_3.bin", "incomplete"]),
+        ({"test_batch": cifar_rows(10, 200)}, ["label 200", "10 classes"]),
+    ],
+)
 def test_cifar(changes: dict[str, Any], words: list[str], call: Call, inside: Path) -> None:
     cifar_folder(inside / "pictures", **changes)
     refused(call("run", "good.toml", "--set", "data.path=pictures"), "pictures", *words)
@@ -244,8 +264,12 @@ def test_pictures(call: Call, inside: Path) -> None:
     whole = broken.read_bytes()
     for content in (b"", b"no picture", whole[: len(whole) // 2]):
         broken.write_bytes(content)
-        refused(call("run", "good.toml", "--set", "data.path=zoo", "--set", "devices.count=2",
-                     "--set", "devices.per_round=1"), "3.png")
+        refused(
+            call(
+                "run", "good.toml", "--set", "data.path=zoo", "--set", "devices.count=2", "--set", "devices.per_round=1"
+            ),
+            "3.png",
+        )
     image.new("RGB", (9, 8)).save(broken)
     refused(call("run", "good.toml", "--set", "data.path=zoo"), "zoo", "9x8", "data.size")
 
@@ -266,8 +290,22 @@ def test_an_empty_folder(call: Call, inside: Path) -> None:
 
 def test_devices_without_samples_are_told_and_never_counted(inside: Path) -> None:
     """Not an error: real fleets have them."""
-    ended = run_fork(inside, "run", "good.toml", "--runs", inside / "runs", "--json", "--set", "devices.smallest=0",
-                     "--set", "devices.count=150", "--set", "devices.per_round=50", "--set", "devices.alpha=0.01")
+    ended = run_fork(
+        inside,
+        "run",
+        "good.toml",
+        "--runs",
+        inside / "runs",
+        "--json",
+        "--set",
+        "devices.smallest=0",
+        "--set",
+        "devices.count=150",
+        "--set",
+        "devices.per_round=50",
+        "--set",
+        "devices.alpha=0.01",
+    )
     assert ended.code == 0, ended.err
     assert "have no samples and never take part" in ended.err
     assert ended.json["refused"] > 0

@@ -13,7 +13,8 @@ from remanence.cli import main
 from remanence.config import FIXED, DataTable, DevicesTable, General
 from remanence.registry import datasets, methods, models, partitions, parts
 from system.conftest import ACCEPTED, Call
-from system.running import EXPERIMENT, refused
+from system.running import refused
+
 
 def setting(*settings: str) -> list[str]:
     return ["run", "good.toml", *(part for one in settings for part in ("--set", one))]
@@ -141,7 +142,11 @@ def required(dataset: str) -> list[str]:
 
 def without_alpha(partition: str) -> list[str]:
     """The good file has alpha, which only two partitions know."""
-    return [] if partition.startswith("dirichlet") else ["devices={count=8, per_round=4}", f"devices.partition={partition}"]
+    return (
+        []
+        if partition.startswith("dirichlet")
+        else ["devices={count=8, per_round=4}", f"devices.partition={partition}"]
+    )
 
 
 def fields(cls: type[Any], section: str, needs: list[str]) -> Iterator[Field]:
@@ -181,11 +186,13 @@ def beyond(schema: dict[str, Any]) -> set[str]:
 FIELDS = list(all_fields())
 
 
-@pytest.mark.parametrize(("key", "needs", "schema"), FIELDS,
-                         ids=[" ".join([key, *needs[-1:]]) for key, needs, _ in FIELDS])
+@pytest.mark.parametrize(
+    ("key", "needs", "schema"), FIELDS, ids=[" ".join([key, *needs[-1:]]) for key, needs, _ in FIELDS]
+)
 @pytest.mark.usefixtures("plays_nothing")
-def test_wrong_types_and_ranges(key: str, needs: list[str], schema: dict[str, Any], call: Call,
-                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_types_and_ranges(
+    key: str, needs: list[str], schema: dict[str, Any], call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if needs and needs[-1].startswith("data.name="):
         from remanence.runs.play import play
 
@@ -203,8 +210,11 @@ def test_wrong_types_and_ranges(key: str, needs: list[str], schema: dict[str, An
 HUGE = "1" + "0" * 30
 
 
-@pytest.mark.parametrize(("key", "needs", "schema"), [f for f in FIELDS if not f[0].startswith("data.")],
-                         ids=[" ".join([key, *needs[-1:]]) for key, needs, _ in FIELDS if not key.startswith("data.")])
+@pytest.mark.parametrize(
+    ("key", "needs", "schema"),
+    [f for f in FIELDS if not f[0].startswith("data.")],
+    ids=[" ".join([key, *needs[-1:]]) for key, needs, _ in FIELDS if not key.startswith("data.")],
+)
 @pytest.mark.usefixtures("plays_nothing")
 def test_huge_values_are_refused_or_understood(key: str, needs: list[str], schema: dict[str, Any], call: Call) -> None:
     """No number is too long for the answer."""
@@ -214,13 +224,16 @@ def test_huge_values_are_refused_or_understood(key: str, needs: list[str], schem
             refused(ended, key.partition(".")[0])
 
 
-@pytest.mark.parametrize("settings", [
-    ["train.epochs=1000000000000"],
-    ["train.epochs=1" + "0" * 30],
-    ["model.hidden=[1000000000000]"],
-    ["model.hidden=[1" + "0" * 30 + "]"],
-    ["model=simple-cnn", "model.hidden=1000000000000"],
-])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.epochs=1000000000000"],
+        ["train.epochs=1" + "0" * 30],
+        ["model.hidden=[1000000000000]"],
+        ["model.hidden=[1" + "0" * 30 + "]"],
+        ["model=simple-cnn", "model.hidden=1000000000000"],
+    ],
+)
 def test_what_no_memory_can_hold(settings: Sequence[str], call: Call) -> None:
     """Allowed by its range, impossible on any machine: still one line."""
     if settings[0].startswith("model=simple"):
@@ -263,8 +276,9 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "words"), [(s, w) for s, *w in COMBINATIONS],
-                         ids=[" ".join(s) for s, *_ in COMBINATIONS])
+@pytest.mark.parametrize(
+    ("settings", "words"), [(s, w) for s, *w in COMBINATIONS], ids=[" ".join(s) for s, *_ in COMBINATIONS]
+)
 def test_impossible_combinations(settings: list[str], words: list[str], call: Call) -> None:
     if settings[0] == "data.name=hub":
         pytest.importorskip("remanence")
@@ -294,5 +308,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_every_kind_that_can_be_listed_is_tried_above() -> None:
     """A new kind of thing must not escape the tables of this file."""
     tried = {"method", "model", "dataset", "partition", *parts}
-    listed = {entry["kind"] for kind in ("methods", "parts", "models", "datasets", "partitions") for entry in entries(kind)}
+    listed = {
+        entry["kind"] for kind in ("methods", "parts", "models", "datasets", "partitions") for entry in entries(kind)
+    }
     assert listed <= tried

@@ -10,8 +10,22 @@ import pytest
 
 from remanence.core.state import load, save
 from system.running import (
-    EXPERIMENT, Ended, Fork, held_back, lines, only_run, refused, resumed, run_fork, same_end, started, states_in_files,
-    unbroken, until, without_report,
+    EXPERIMENT,
+    Ended,
+    Fork,
+    held_back,
+    lines,
+    nothing,
+    only_run,
+    refused,
+    resumed,
+    run_fork,
+    same_end,
+    started,
+    states_in_files,
+    unbroken,
+    until,
+    without_report,
 )
 
 Damage = Callable[[Path], Path]  # does harm to a run folder, returns the file that must be named
@@ -104,7 +118,11 @@ def other_round(run: Path) -> Path:
 
 
 CHECKPOINTS: dict[str, Damage] = {
-    "halved": halved, "emptied": emptied, "garbage": garbage, "strange": strange, "without-a-key": without_a_key,
+    "halved": halved,
+    "emptied": emptied,
+    "garbage": garbage,
+    "strange": strange,
+    "without-a-key": without_a_key,
     "other-round": other_round,
     **{f"flipped-at-{share}": partial(flipped, share) for share in (0.0001, 0.01, 0.2, 0.4, 0.6, 0.8, 0.9999)},
 }
@@ -135,7 +153,9 @@ def test_all_checkpoints_damaged(broken: Path) -> None:
 @pytest.mark.parametrize("change", ["method.eta_g=0.5", "model.hidden=[9]", "method=fedavg", "seed=2"])
 def test_the_checkpoint_of_another_experiment(change: str, broken: Path) -> None:
     run = only_run(broken / "runs")
-    other = run_fork(broken, "run", broken / "run.toml", "--runs", broken / "other", "--json", "--quiet", "--set", change)
+    other = run_fork(
+        broken, "run", broken / "run.toml", "--runs", broken / "other", "--json", "--quiet", "--set", change
+    )
     events = (run / "events.jsonl").read_bytes()
     shutil.copy(newest(Path(other.json["run"])), newest(run))
     refused(resumed(broken, broken / "run.toml"), "checkpoint", "of another")
@@ -202,10 +222,6 @@ def test_reports_of_damaged_runs(damage: str, broken: Path) -> None:
     refused(run_fork(broken, "report", path.parent, prepare=nothing), path.parent.name)
 
 
-def nothing() -> None:
-    """Prepare nothing: everything installed may be used."""
-
-
 def test_a_damaged_result(broken: Path) -> None:
     run = only_run(broken / "unbroken")
     (run / "result.json").write_text('{"rounds": ')
@@ -215,8 +231,18 @@ def test_a_damaged_result(broken: Path) -> None:
 
 def test_a_damaged_comparison(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(EXPERIMENT)
-    arguments = ["compare", tmp_path / "run.toml", "--methods", "fedavg,fedprox", "--runs", tmp_path / "runs", "--json",
-                 "--quiet", "--set", "rounds=2"]
+    arguments = [
+        "compare",
+        tmp_path / "run.toml",
+        "--methods",
+        "fedavg,fedprox",
+        "--runs",
+        tmp_path / "runs",
+        "--json",
+        "--quiet",
+        "--set",
+        "rounds=2",
+    ]
     path = Path(run_fork(tmp_path, *arguments).json["run"])
     (path / "comparison.json").write_text("[5]")
     refused(run_fork(tmp_path, "report", path, prepare=nothing), "comparison.json")
@@ -227,8 +253,9 @@ def test_a_damaged_comparison(tmp_path: Path) -> None:
 def stopped_with_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     (folder / "run.toml").write_text(EXPERIMENT + SETTINGS)
-    with started(folder, "run", folder / "run.toml", "--runs", folder / "runs",
-                 prepare=partial(held_back_with_files, 5)) as run:
+    with started(
+        folder, "run", folder / "run.toml", "--runs", folder / "runs", prepare=partial(held_back_with_files, 5)
+    ) as run:
         until(lambda: lines(folder / "runs") == 6, "the fifth round")
         run.kill()
     return folder
@@ -259,7 +286,9 @@ def test_runs_is_a_file(tmp_path: Path) -> None:
     for arguments in (["run"], ["compare", "--seeds", "2"]):
         ended = run_fork(tmp_path, *arguments, tmp_path / "run.toml", "--runs", tmp_path / "run.toml", "--quiet")
         refused(ended, "--runs", "run.toml")
-        ended = run_fork(tmp_path, *arguments, tmp_path / "run.toml", "--runs", tmp_path / "run.toml" / "below", "--quiet")
+        ended = run_fork(
+            tmp_path, *arguments, tmp_path / "run.toml", "--runs", tmp_path / "run.toml" / "below", "--quiet"
+        )
         refused(ended, "--runs", "run.toml")
 
 
@@ -294,7 +323,7 @@ def log_in_the_way() -> None:
         restart(folder)
         folder.events.mkdir()
 
-    RunFolder.restart = in_the_way  # type: ignore[method-assign]
+    RunFolder.restart = in_the_way
 
 
 def test_timing_has_a_line_per_round(stopped: Path) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from system.running import EXPERIMENT, only_run, refused, resumed, run_fork, same_end, states_in_files, unbroken
+from system.running import (
+    EXPERIMENT,
+    nothing,
+    only_run,
+    refused,
+    resumed,
+    run_fork,
+    same_end,
+    states_in_files,
+    unbroken,
+)
 
 SCAFFOLD = """
 [method]
@@ -43,13 +53,28 @@ def no_leftovers(run: Path) -> bool:
 
 
 # The class mix makes the first event some 900 bytes, a round is some 600, a checkpoint of SCAFFOLD some 20,000.
-@pytest.mark.parametrize(("limit", "every", "file"), [
-    (1200, 9, "events.jsonl"), (1500, 9, "events.jsonl"), (2400, 9, "events.jsonl"),
-    (3000, 2, "checkpoints"), (11_000, 2, "checkpoints"),
-])
+@pytest.mark.parametrize(
+    ("limit", "every", "file"),
+    [
+        (1200, 9, "events.jsonl"),
+        (1500, 9, "events.jsonl"),
+        (2400, 9, "events.jsonl"),
+        (3000, 2, "checkpoints"),
+        (11_000, 2, "checkpoints"),
+    ],
+)
 def test_no_file_may_grow(limit: int, every: int, file: str, tmp_path: Path, path: Path) -> None:
-    ended = run_fork(tmp_path, "run", path, "--runs", tmp_path / "runs", "--quiet", "--set", f"checkpoint.every={every}",
-                     largest_file=limit)
+    ended = run_fork(
+        tmp_path,
+        "run",
+        path,
+        "--runs",
+        tmp_path / "runs",
+        "--quiet",
+        "--set",
+        f"checkpoint.every={every}",
+        largest_file=limit,
+    )
     refused(ended, file, "oo large", code=1)
     run = only_run(tmp_path / "runs")
     assert whole_lines(run)
@@ -62,8 +87,9 @@ def test_no_file_may_grow(limit: int, every: int, file: str, tmp_path: Path, pat
 
 
 def test_no_space_for_the_states_of_devices(tmp_path: Path, path: Path) -> None:
-    ended = run_fork(tmp_path, "run", path, "--runs", tmp_path / "runs", "--quiet", largest_file=2000,
-                     prepare=states_in_files)
+    ended = run_fork(
+        tmp_path, "run", path, "--runs", tmp_path / "runs", "--quiet", largest_file=2000, prepare=states_in_files
+    )
     refused(ended, "devices", "oo large", code=1)
     assert no_leftovers(only_run(tmp_path / "runs"))
     same_end(resumed(tmp_path, path, states_in_files), unbroken(tmp_path, path))
@@ -80,18 +106,15 @@ def test_no_space_for_the_experiment(tmp_path: Path, path: Path) -> None:
 def test_no_space_for_the_page(tmp_path: Path, path: Path) -> None:
     """The run itself is whole, and its result is told."""
     pytest.importorskip("altair")
-    ended = run_fork(tmp_path, "run", path, "--runs", tmp_path / "runs", "--quiet", "--json", largest_file=60_000,
-                     prepare=nothing)
+    ended = run_fork(
+        tmp_path, "run", path, "--runs", tmp_path / "runs", "--quiet", "--json", largest_file=60_000, prepare=nothing
+    )
     assert ended.code == 1
     assert "report.html" in ended.err
     assert "oo large" in ended.err
     assert len(ended.err.splitlines()) <= 2
     assert ended.json["rounds"] == 6
     assert ended.json["report"] is None
-
-
-def nothing() -> None:
-    """Prepare nothing: everything installed may be used."""
 
 
 def test_no_space_for_what_is_printed(tmp_path: Path, path: Path) -> None:

@@ -13,7 +13,18 @@ from remanence.core.state import clone
 from remanence.engine import local, pipe
 from remanence.engine.memory import one_thread
 from remanence.engine.worker import Job
-from system.running import EXPERIMENT, Ended, lines, only_run, resumed, same_end, started, unbroken, until, without_report
+from system.running import (
+    EXPERIMENT,
+    Ended,
+    lines,
+    only_run,
+    resumed,
+    same_end,
+    started,
+    unbroken,
+    until,
+    without_report,
+)
 
 ENGINES = {"cohort": 'cohort = "on"', "two-workers": 'cohort = "off"\nworkers = 2'}
 ROUNDS = 40
@@ -30,7 +41,7 @@ def slow() -> None:
         write(folder, event)
         time.sleep(0.005 if event.get("round", 0) != ROUNDS - 2 else 60)
 
-    RunFolder.add_event = add_event  # type: ignore[method-assign, assignment]
+    RunFolder.add_event = add_event
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -38,17 +49,27 @@ def slow() -> None:
 def test_interrupted_and_resumed(engine: str, group: bool, tmp_path: Path) -> None:
     """A terminal sends the signal to the whole group, `kill -INT` to the command alone."""
     path = tmp_path / "run.toml"
-    path.write_text(EXPERIMENT.replace("rounds = 6", f"rounds = {ROUNDS}") +
-                    f"[engine]\n{ENGINES[engine]}\n[checkpoint]\nseconds = 0\nevery = 4\n")
+    path.write_text(
+        EXPERIMENT.replace("rounds = 6", f"rounds = {ROUNDS}")
+        + f"[engine]\n{ENGINES[engine]}\n[checkpoint]\nseconds = 0\nevery = 4\n"
+    )
     chance = random.Random(engine)
     for target in (2, 9, 17, 26):
-        with started(tmp_path, "run", path, "--runs", tmp_path / "runs", "--quiet", *(["--resume"] if target > 2 else []),
-                     prepare=slow) as run:
+        with started(
+            tmp_path,
+            "run",
+            path,
+            "--runs",
+            tmp_path / "runs",
+            "--quiet",
+            *(["--resume"] if target > 2 else []),
+            prepare=slow,
+        ) as run:
             until(lambda: lines(tmp_path / "runs") >= target, f"{target} lines")  # noqa: B023
             time.sleep(chance.uniform(0, 0.01))
             (os.killpg if group else os.kill)(run.pid, signal.SIGINT)
             stopped_well(run.wait())
-            until(lambda: not run.survivors(), "the end of its workers")  # noqa: B023
+            until(lambda: not run.survivors(), "the end of its workers")
         assert not (only_run(tmp_path / "runs") / "result.json").exists()
     same_end(resumed(tmp_path, path), unbroken(tmp_path, path))
 
@@ -78,7 +99,7 @@ def never_loads() -> None:
         Path(os.readlink("/proc/self/fd/1")).with_name("loading").touch()
         signal.pause()
 
-    Digits.load = load  # type: ignore[method-assign, assignment]
+    Digits.load = load
 
 
 def test_interrupted_between_the_parts_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +108,7 @@ def test_interrupted_between_the_parts_of_an_answer(monkeypatch: pytest.MonkeyPa
     receive = pipe.receive
 
     def interrupted(connection: object) -> object:
-        connection.recv_bytes()  # type: ignore[attr-defined]
+        connection.recv_bytes()
         monkeypatch.setattr(pipe, "receive", receive)
         raise KeyboardInterrupt
 

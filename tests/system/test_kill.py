@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from system.running import (
-    held_back, lines, resumed, run_fork, same_end, started, states_in_files, unbroken, until, without_report,
+    held_back,
+    lines,
+    resumed,
+    run_fork,
+    same_end,
+    started,
+    states_in_files,
+    unbroken,
+    until,
+    without_report,
 )
 
 KILLS = 10
@@ -66,7 +75,7 @@ def kill_and_resume(folder: Path, path: Path, rounds: int, kills: int, hold: Any
             until(lambda: lines(folder / "runs") >= target and (folder / "runs").exists(), f"{target} lines")  # noqa: B023
             time.sleep(chance.uniform(0.0, 0.02))
             assert run.kill().code == -signal.SIGKILL
-            until(lambda: not run.survivors(), "the end of its workers")  # noqa: B023
+            until(lambda: not run.survivors(), "the end of its workers")
         assert not list((folder / "runs").glob("*/result.json"))
 
 
@@ -88,8 +97,20 @@ def test_resume_with_another_number_of_workers(tmp_path: Path) -> None:
     """How the work was shared out is no part of the result."""
     path = experiment(tmp_path, WORKERS, 12)
     kill_and_resume(tmp_path, path, 12, 2, held_back)
-    end = run_fork(tmp_path, "run", path, "--runs", tmp_path / "runs", "--resume", "--json", "--quiet",
-                   "--set", "engine.workers=1", "--set", "checkpoint.every=1")
+    end = run_fork(
+        tmp_path,
+        "run",
+        path,
+        "--runs",
+        tmp_path / "runs",
+        "--resume",
+        "--json",
+        "--quiet",
+        "--set",
+        "engine.workers=1",
+        "--set",
+        "checkpoint.every=1",
+    )
     same_end(end, unbroken(tmp_path, path))
 
 
@@ -140,8 +161,15 @@ def test_killed_before_every_operation_on_a_file(tmp_path: Path) -> None:
         operation += 1
         folder = tmp_path / str(operation)
         folder.mkdir()
-        end = run_fork(folder, "run", path, "--runs", folder / "runs", "--quiet",
-                       prepare=partial(dying, operation, folder / "runs"))
+        end = run_fork(
+            folder,
+            "run",
+            path,
+            "--runs",
+            folder / "runs",
+            "--quiet",
+            prepare=partial(dying, operation, folder / "runs"),
+        )
         died = end.code != 0
         if died:
             assert (end.code, end.err) == (-signal.SIGKILL, "")
@@ -174,4 +202,4 @@ def paced(seconds: float) -> None:
         write(folder, event)
         time.sleep(seconds)
 
-    RunFolder.add_event = add_event  # type: ignore[method-assign]
+    RunFolder.add_event = add_event

@@ -1,6 +1,6 @@
 """The read-only facts of the moment, the same in simulation and on a device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,7 +33,10 @@ class Context:
 
     def on(self, device: int, steps: int, start: Tensor, teacher: "FlatModel | None" = None) -> "Context":
         """The same moment, as seen on a device."""
-        return replace(self, device=device, steps=steps, start=start, teacher=teacher)
+        # `dataclasses.replace` does the same in ten times the time, for every device and round.
+        other = object.__new__(Context)
+        other.__dict__.update(self.__dict__, device=device, steps=steps, start=start, teacher=teacher)
+        return other
 
     def generator(self, purpose: str, *numbers: int) -> torch.Generator:
         return torch_generator(self.seed, purpose, self.round, self.device, *numbers)

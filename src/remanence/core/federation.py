@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +41,14 @@ class Plan:
     measure: Measure
     sampling_seed: int = 0
     schedule: Schedule | None = None  # given by the user instead of `select`
+
+
+class Trained(NamedTuple):
+    """What is left of a reply once its upload and state have been handed on."""
+
+    loss: float
+    steps: int
+    correct: Tensor | None
 
 
 class Federation:
@@ -119,7 +127,7 @@ class Federation:
             self.net.integers,
         )
 
-    def _carry(self, messages: dict[int, Message], collector: Collector, ctx: Context) -> dict[int, Reply]:
+    def _carry(self, messages: dict[int, Message], collector: Collector, ctx: Context) -> dict[int, Trained]:
         """Let the devices train; hand every answer to the collector as it comes."""
         assert self.engine is not None, "a federation is used as a context manager"
         lost = {device for device in messages if self._is_lost(device, ctx.round)}
@@ -131,13 +139,13 @@ class Federation:
             for device, message in messages.items()
             if device not in lost
         ]
-        replies: dict[int, Reply] = {}
+        replies: dict[int, Trained] = {}
         deadline, started = self.plan.engine.deadline, time.monotonic()
         for reply in self.engine.run(ctx, jobs):
             if deadline and time.monotonic() - started > deadline:
                 break
             self._receive(reply, collector, ctx.round)
-            replies[reply.device] = replace(reply, upload=None, dev={})
+            replies[reply.device] = Trained(reply.loss, reply.steps, reply.correct)
         return replies
 
     def _receive(self, reply: Reply, collector: Collector, round: int) -> None:
@@ -147,7 +155,7 @@ class Federation:
             return
         if collector.holds:
             self.pending[reply.device] = reply.dev
-        else:
+        elif reply.dev:
             self.states.put(reply.device, reply.dev, round)
 
     def _is_lost(self, device: int, round: int) -> bool:
@@ -170,7 +178,7 @@ class Federation:
         chosen: Sequence[int],
         messages: dict[int, Message],
         collector: Collector,
-        replies: dict[int, Reply],
+        replies: dict[int, Trained],
     ) -> Event:
         counted = collector.counted
         steps = sum(replies[device].steps for device in counted)

@@ -33,6 +33,11 @@ class Network(Protocol):
     g: Tensor
     size: int
 
+    @property
+    def trainable(self) -> tuple[Tensor, Tensor]:
+        """What a step changes, and its gradient."""
+        ...
+
     def __call__(self, x: Tensor) -> Tensor: ...
     def load(self, vector: Tensor) -> None: ...
     def copy(self) -> Tensor: ...
@@ -60,9 +65,7 @@ class Method:
     def check(self, train: Training) -> None:
         """Refuse impossible combinations with a UserError."""
         if self.sgd_only and train.optimiser != "sgd":
-            raise UserError(
-                f"train.optimiser: '{train.optimiser}' is not allowed: {self.name} counts steps of SGD"
-            )
+            raise UserError(f"train.optimiser: '{train.optimiser}' is not allowed: {self.name} counts steps of SGD")
 
     # server, once
     def open_server(self, net: FlatModel, ctx: Context) -> State:
@@ -127,7 +130,7 @@ def kept(method: Method, message: Message) -> Message:
 
 def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
     """The training loop. Returns the summed loss of the steps, of every device."""
-    net, size, total = local.net, local.net.size, torch.zeros(local.devices)
+    net, total = local.net, torch.zeros(local.devices)
     gradient = partial(_by_autograd, method, local)
     if type(method).loss is Method.loss and hasattr(net, "cross_entropy"):
         gradient = net.cross_entropy  # a stack knows the plain loss in closed form: the same bits, sooner
@@ -135,7 +138,7 @@ def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tenso
         loss = gradient(batch)
         total[: len(loss)] += loss
         method.grad(net, local.message, local.dev, local.ctx)
-        local.optimiser.step(net.w[..., :size], net.g[..., :size])
+        local.optimiser.step(*net.trainable)
     return total
 
 

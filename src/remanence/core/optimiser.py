@@ -81,7 +81,9 @@ class LocalOptimiser:
     def _moments(self, w: Tensor, number: int) -> list[Tensor]:
         if len(self.moments) < number:
             self.moments = [torch.zeros_like(w) for _ in range(number)]
-        return [m[: len(w)] for m in self.moments]
+        return (
+            self.moments if self.moments and self.moments[0].shape == w.shape else [m[: len(w)] for m in self.moments]
+        )
 
 
 def effective_steps(steps: int, momentum: float) -> float:

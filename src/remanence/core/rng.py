@@ -1,6 +1,7 @@
 """Every random draw, keyed by (seed, purpose, numbers): no generator state to save, no dependence on order."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,4 +18,14 @@ def torch_generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
 
 
 def numpy_generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=key(seed, purpose, *numbers)))
+    return np.random.Generator(np.random.Philox(_Words(key(seed, purpose, *numbers))))  # type: ignore[arg-type]
+
+
+class _Words(np.random.bit_generator.ISeedSequence):
+    """Hands Philox its key as it is: numpy's own seeding first asks the system for chance, which takes longer."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return np.array([self.number, *range(1, n_words)], dtype=dtype)

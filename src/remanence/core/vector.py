@@ -37,6 +37,7 @@ class FlatModel:
             tensor.data = view
         for name, parameter in trainable.items():
             parameter.grad = self.g[self.slices[name]].view(parameter.shape)
+        self.trainable = self.w[: self.size], self.g[: self.size]
         self._store_integers()
         self.integers = slice(len(self.w) - sum(t.numel() for t in self._integers.values()), len(self.w))
         self.batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())

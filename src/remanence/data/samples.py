@@ -58,6 +58,11 @@ class Batch:
     ids: Tensor  # stable positions of the samples on their device
     weight: Tensor | None = None  # per sample, when devices are stacked: 1 / (its device's batch), 0 for padding
     devices: int = 1  # how many are stacked, with equally many samples each
+    pull: Tensor | None = None  # stacked: slope of the plain loss by log-probabilities, -weight at the label
+
+    def first(self, rows: int, devices: int) -> "Batch":
+        weight, pull = (None if t is None else t[:rows] for t in (self.weight, self.pull))
+        return Batch(self.x[:rows], self.y[:rows], self.ids[:rows], weight, devices, pull)
 
 
 class Samples:

@@ -52,11 +52,7 @@ def dense_chain(module: nn.Module) -> list[str] | None:
             previous = node
             continue
         if node.op == "output":
-            return (
-                chain
-                if node.args[0] is previous and any("." in s or s not in ("relu", "tanh") for s in chain)
-                else None
-            )
+            return chain if node.args[0] is previous and _covers(chain, module) else None
         if not node.args or node.args[0] is not previous or len(node.all_input_nodes) != 1:
             return None
         step = _chain_step(module, node)
@@ -65,6 +61,13 @@ def dense_chain(module: nn.Module) -> list[str] | None:
         chain += step
         previous = node
     return None
+
+
+def _covers(chain: Sequence[str], module: nn.Module) -> bool:
+    """Whether every parameter belongs to exactly one Linear layer of the chain, the first step being one of them."""
+    layers = [step for step in chain if step not in ("relu", "tanh")]
+    inside = sum(p.numel() for name in layers for p in module.get_submodule(name).parameters())
+    return bool(chain) and chain[0] in layers and inside == sum(p.numel() for p in module.parameters())
 
 
 def _chain_step(module: nn.Module, node: torch.fx.Node) -> list[str] | None:
@@ -82,10 +85,16 @@ def _chain_step(module: nn.Module, node: torch.fx.Node) -> list[str] | None:
 
 @dataclass
 class _Linear:
-    weight: Tensor  # (devices, out, in), views of the stacked vectors
+    """Views of the stacked vectors; (devices, out, in) and (devices, out)."""
+
+    weight: Tensor
     bias: Tensor | None
     weight_grad: Tensor
     bias_grad: Tensor | None
+
+    def __post_init__(self) -> None:
+        self.turned = self.weight.transpose(1, 2)
+        self.bias_row = None if self.bias is None else self.bias.unsqueeze(1)
 
     def first(self, active: int) -> "_Linear":
         return _Linear(
@@ -124,6 +133,7 @@ class Stack:
         """Go on with the first `active` devices."""
         self.active = active
         self.w, self.g = self.all_w[:active], self.all_g[:active]
+        self.trainable = self.w, self.g
         self.views = [s if isinstance(s, str) else s.first(active) for s in self.layers]
 
     def row(self, position: int) -> "Row":
@@ -141,13 +151,12 @@ class Stack:
     def cross_entropy(self, batch: Batch) -> Tensor:
         """Loss and gradients of the plain loss, by the operations autograd would choose, without its bookkeeping."""
         values = self.forward(batch.x)
-        logits = values[-1].flatten(0, 1)
-        chances = torch.log_softmax(logits, 1)
-        pull = torch.zeros_like(logits).scatter_(1, batch.y.unsqueeze(1), batch.weight.unsqueeze(1).neg())  # type: ignore[union-attr]
-        slope = torch.ops.aten._log_softmax_backward_data(pull, chances, 1, torch.float32)
-        self.g.zero_()
-        self.backward(values, slope.view(values[-1].shape))
-        return (chances * pull).view(batch.devices, -1).sum(1)
+        answer = values[-1]
+        chances = torch.log_softmax(answer.view(len(batch.x), -1), 1)
+        assert batch.pull is not None
+        slope = torch.ops.aten._log_softmax_backward_data(batch.pull, chances, 1, torch.float32)
+        self.backward(values, slope.view(answer.shape), fresh=True)
+        return (chances * batch.pull).view(batch.devices, -1).sum(1)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """The input and the output of every Linear layer, after its activation; (devices, samples, features)."""
@@ -158,13 +167,12 @@ class Stack:
                 h = h.relu_() if step == "relu" else h.tanh_()
                 values[-1] = h
                 continue
-            weight = step.weight.transpose(1, 2)
-            h = torch.bmm(h, weight) if step.bias is None else torch.baddbmm(step.bias.unsqueeze(1), h, weight)
+            h = torch.bmm(h, step.turned) if step.bias_row is None else torch.baddbmm(step.bias_row, h, step.turned)
             values.append(h)
         return values
 
-    def backward(self, values: list[Tensor], d: Tensor) -> None:
-        """Add the gradients to `g`; `d` is the gradient of the last output."""
+    def backward(self, values: list[Tensor], d: Tensor, fresh: bool = False) -> None:
+        """Add the gradients to `g`, or replace it; `d` is the gradient of the last output."""
         position = len(values) - 1
         for step in reversed(self.views):
             if step == "relu":
@@ -174,9 +182,10 @@ class Stack:
             else:
                 position -= 1
                 assert isinstance(step, _Linear)
-                step.weight_grad.add_(torch.bmm(d.transpose(1, 2), values[position]))
+                put = Tensor.copy_ if fresh else Tensor.add_
+                put(step.weight_grad, torch.bmm(d.transpose(1, 2), values[position]))
                 if step.bias_grad is not None:
-                    step.bias_grad.add_(d.sum(1))
+                    put(step.bias_grad, d.sum(1))
                 if position:
                     d = torch.bmm(d, step.weight)
 
@@ -188,6 +197,10 @@ class Row:
     w: Tensor
     g: Tensor
     size: int
+
+    @property
+    def trainable(self) -> tuple[Tensor, Tensor]:
+        return self.w, self.g
 
     def load(self, vector: Tensor) -> None:
         self.w.copy_(vector)

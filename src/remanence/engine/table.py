@@ -30,17 +30,33 @@ class StepTable:
     def __post_init__(self) -> None:
         self._x = torch.cat([one.flat for one in self.data])
         self._y = torch.cat([one.y for one in self.data])
-        self._ready: tuple[Tensor, Tensor] | None = None
+        self._ids, self._weight = self.index.flatten(1).unbind(0), self.weight.flatten(1).unbind(0)
+        self._ready: list[Batch] = []
         if self.index.numel() * self._x.shape[1] * 4 <= GATHERED_AT_ONCE:
-            self._ready = self._x[self.index.view(-1)].view(*self.index.shape, -1), self._y[self.index]
+            self._ready = self._gathered()
+
+    def _gathered(self) -> list[Batch]:
+        """Every step's batch, all devices, in a few operations for the whole round."""
+        steps, devices, width = self.index.shape
+        x = self._x[self.index.view(-1)].view(steps, devices * width, -1).unbind(0)
+        y = self._y[self.index.view(-1)]
+        pull = self._pull(y, self.weight.view(-1)).view(steps, devices * width, -1).unbind(0)
+        ys = y.view(steps, -1).unbind(0)
+        return [Batch(x[s], ys[s], self._ids[s], self._weight[s], devices, pull[s]) for s in range(steps)]
+
+    def _pull(self, y: Tensor, weight: Tensor) -> Tensor:
+        zeros = torch.zeros(len(y), self.data[0].classes)
+        return zeros.scatter_(1, y.unsqueeze(1), weight.neg().unsqueeze(1))
 
     def batch(self, step: int) -> Batch:
-        active = self.active[step]
-        ids, weight = self.index[step, :active].flatten(), self.weight[step, :active].flatten()
-        if self._ready is None:
-            return Batch(self._x[ids], self._y[ids], ids, weight, active)
-        x, y = self._ready
-        return Batch(x[step, :active].flatten(0, 1), y[step, :active].flatten(), ids, weight, active)
+        active, (_, devices, width) = self.active[step], self.index.shape
+        rows = active * width
+        if not self._ready:
+            ids, weight = self._ids[step][:rows], self._weight[step][:rows]
+            y = self._y[ids]
+            return Batch(self._x[ids], y, ids, weight, active, self._pull(y, weight))
+        whole = self._ready[step]
+        return whole if active == devices else whole.first(rows, active)
 
 
 def step_table(rule: BatchRule, data: Sequence[Samples], devices: Sequence[int], ctx: Context) -> StepTable:

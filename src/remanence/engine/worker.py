@@ -100,6 +100,8 @@ class Worker:
         dev = job.recall()
         if dev is not None:
             return dev
+        if type(self.task.method).open_device is Method.open_device:
+            return {}
         self.net.load(self.start)
         return self.task.method.open_device(self.net, data, ctx)
 
