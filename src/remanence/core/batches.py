@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from remanence.core.rng import torch_generator
+from remanence.core.rng import key
 from remanence.errors import UserError
 
 BatchRule = int | Literal["full"] | Callable[[int, int, int], Sequence[Tensor]]
@@ -24,10 +24,13 @@ def plan(rule: BatchRule, samples: int, epochs: int, seed: int, round: int, devi
     return [_cut(row, rule, pairs) for row in order]
 
 
+_generator = torch.Generator()  # seeded anew for every draw; making one takes longer than a small draw
+
+
 def lots(samples: int, epochs: int, seed: int, round: int, device: int) -> Tensor:
     """Random numbers whose order is that of the samples, a row per epoch."""
-    generator = torch_generator(seed, "batches", round, device)
-    return torch.rand(epochs, samples, generator=generator, dtype=torch.float64)
+    _generator.manual_seed(key(seed, "batches", round, device))
+    return torch.rand(epochs, samples, generator=_generator, dtype=torch.float64)
 
 
 def _cut(order: Tensor, size: int, pairs: bool) -> Sequence[Tensor]:

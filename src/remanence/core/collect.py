@@ -59,7 +59,7 @@ class Collector:
         if "w" in upload and upload["w"].shape != self._shape():
             raise Refused(f"'w' has {len(upload['w'])} entries, the model has {self._shape()[0]}")
         upload.check_finite()
-        if self.like is not None:
+        if self.like is not None and upload.form() != self.like.form():
             upload.check_form(self.like)
         self.like = upload
         upload["n"] = self.merge.samples(upload["n"])
@@ -73,7 +73,12 @@ class Collector:
             device = self.pending.pop(0)
             if device in self.messages:
                 message = self.messages.pop(device)
-                self._add(device, message, float(self.method.weigh({device: message}, self.srv, self.ctx)[0]))
+                self._add(device, message, self._weight(device, message))
+
+    def _weight(self, device: int, message: Message) -> float:
+        if type(self.method).weigh is Method.weigh:
+            return float(message["n"])
+        return float(self.method.weigh({device: message}, self.srv, self.ctx)[0])
 
     def _add(self, device: int, message: Message, weight: float) -> None:
         self.weights[device] = weight

@@ -54,10 +54,14 @@ class Message(dict[str, Any]):
 
     def size(self) -> int:
         """Bytes on the wire, exactly those of `to_bytes(round=, device=, layout=)`."""
-        signature = tuple(sorted((name, *_kind(value)) for name, value in self.items()))
-        if signature not in _SIZES:
-            _SIZES[signature] = len(self.to_bytes(round=0, device=0, layout=0))
-        return _SIZES[signature]
+        form = self.form()
+        if form not in _SIZES:
+            _SIZES[form] = len(self.to_bytes(round=0, device=0, layout=0))
+        return _SIZES[form]
+
+    def form(self) -> tuple:
+        """Names, types and shapes."""
+        return tuple([(name, *_kind(value)) for name, value in self.items()])
 
     def check_form(self, like: Mapping[str, Any]) -> None:
         """Refuse what does not have the names and shapes of `like`."""
@@ -98,8 +102,8 @@ def _number_type(value: Any) -> torch.dtype:
     return torch.float64 if isinstance(value, float) else torch.int64
 
 
-def _kind(value: Any) -> tuple[str, tuple[int, ...]]:
-    return (str(value.dtype), tuple(value.shape)) if isinstance(value, Tensor) else (str(_number_type(value)), ())
+def _kind(value: Any) -> tuple[torch.dtype, tuple[int, ...]]:
+    return (value.dtype, value.shape) if isinstance(value, Tensor) else (_number_type(value), ())
 
 
 def _describe(tensor: Tensor) -> str:

@@ -131,14 +131,15 @@ def kept(method: Method, message: Message) -> Message:
 def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
     """The training loop. Returns the summed loss of the steps, of every device."""
     net, total = local.net, torch.zeros(local.devices)
-    gradient = partial(_by_autograd, method, local)
-    if type(method).loss is Method.loss and hasattr(net, "cross_entropy"):
-        gradient = net.cross_entropy  # a stack knows the plain loss in closed form: the same bits, sooner
-    for batch in batches:
-        loss = gradient(batch)
-        total[: len(loss)] += loss
-        method.grad(net, local.message, local.dev, local.ctx)
-        local.optimiser.step(*net.trainable)
+    # A stack knows the plain loss in closed form: the same bits, sooner.
+    closed = type(method).loss is Method.loss and hasattr(net, "cross_entropy")
+    gradient = net.cross_entropy if closed else partial(_by_autograd, method, local)  # type: ignore[attr-defined]
+    with torch.inference_mode(closed):  # less bookkeeping in every operation, where autograd is not needed
+        for batch in batches:
+            loss = gradient(batch)
+            total[: batch.devices].add_(loss)
+            method.grad(net, local.message, local.dev, local.ctx)
+            local.optimiser.step(*net.trainable)
     return total
 
 

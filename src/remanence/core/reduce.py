@@ -32,8 +32,9 @@ class Reducer:
         self.total_weight += weight
         self.samples += message.get("n", 0)
         self.devices += 1
-        counters = message["w"][self.integers] if "w" in message else torch.empty(0)
-        self.largest = counters.clone() if self.largest is None else torch.maximum(self.largest, counters)
+        if self.integers.stop > self.integers.start:
+            counters = message["w"][self.integers]
+            self.largest = counters.clone() if self.largest is None else torch.maximum(self.largest, counters)
 
     def _accumulate(self, name: str, value: Any, factor: float) -> None:
         if not isinstance(value, Tensor):

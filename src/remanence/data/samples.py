@@ -51,7 +51,7 @@ class Dataset:
         return (x - torch.tensor(self.mean).view(shape)) / torch.tensor(self.std).view(shape)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # made for every step: freezing it would cost more than gathering a small batch
 class Batch:
     x: Tensor
     y: Tensor

@@ -189,7 +189,7 @@ class _Server:
         message = Message(self.common | order["message"])
         job = Job(order["device"], message, lambda: order["dev"], order["measure"])
         reply = self.worker.work(job, replace(self.worker.task.context, **self.facts))
-        return vars(reply)
+        return {name: getattr(reply, name) for name in Reply.__slots__}
 
 
 def _common(messages: Sequence[Message]) -> dict[str, Any]:

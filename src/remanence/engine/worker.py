@@ -54,7 +54,7 @@ class Task:
         return FlatModel(self.method.network(copy.deepcopy(self.module)), self.bfloat16)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Job:
     device: int
     message: Message
@@ -62,7 +62,7 @@ class Job:
     measure: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Reply:
     device: int
     upload: Message | None = None  # None: nothing came back, for `reason`

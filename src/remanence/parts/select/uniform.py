@@ -12,4 +12,4 @@ from remanence.registry import options, parts
 @options
 class Uniform(Select):
     def choose(self, candidates: Sequence[int], count: int, generator: np.random.Generator) -> list[int]:
-        return sorted(generator.choice(np.asarray(candidates), size=count, replace=False).tolist())
+        return sorted(candidates[k] for k in generator.choice(len(candidates), size=count, replace=False).tolist())
