@@ -45,18 +45,19 @@ def _workers(options: EngineOptions, per_round: int) -> int:
 def _obstacle(task: Task, worker: Worker, per_round: int) -> str:
     """Why devices cannot be stacked, or nothing."""
     method, net = task.method, worker.net
-    reasons = {
-        f"{method.name} treats samples together or needs a network of its own": not method.stacks()
-        or method.teacher
-        or type(method).end_epoch is not Method.end_epoch,
-        "images are augmented": task.augment is not None,
-        "precision is bfloat16": task.bfloat16,
-        f"the model has {net.size:,} parameters, more than {LARGEST_MODEL:,}": net.size > LARGEST_MODEL,
-        "one device per round": per_round < 2,
-        "the model is not a plain chain of Linear and ReLU or tanh": len(net.w) != net.size
-        or dense_chain(net.module) is None,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    if not method.stacks() or method.teacher or type(method).end_epoch is not Method.end_epoch:
+        return f"{method.name} treats samples together or needs a network of its own"
+    if task.augment is not None:
+        return "images are augmented"
+    if task.bfloat16:
+        return "precision is bfloat16"
+    if per_round < 2:
+        return "one device per round"
+    if net.size > LARGEST_MODEL:
+        return f"the model has {net.size:,} parameters, more than {LARGEST_MODEL:,}"
+    if len(net.w) != net.size or dense_chain(net.module) is None:
+        return "the model is not a plain chain of Linear and ReLU or tanh"
+    return ""
 
 
 def _seconds_per_device(task: Task, worker: Worker) -> float:
