@@ -91,13 +91,28 @@ def build(cls: type[T], values: Mapping[str, Any], key: str) -> T:
     known = option_fields(cls)
     for name in values:
         if name not in known:
+            shown = (name if name.isprintable() else repr(name))[:60]
             raise UserError(
-                f"{key}.{name}: {getattr(cls, 'name', cls.__name__)} has no such option; {suggestion(name, known)}"
+                f"{key}.{shown}: {getattr(cls, 'name', cls.__name__)} has no such option; {suggestion(name, known)}"
             )
     try:
-        return cls(**values)
+        made = cls(**values)
     except pydantic.ValidationError as error:
         raise UserError(explain(error, key)) from None
+    for name, value in values.items():
+        if not _same_kind(value, getattr(made, name)):
+            where = f"{key}.{name}".strip(".")
+            raise UserError(f"{where}: {_short(value)} is not allowed: text is no number, true and false are neither")
+    return made
+
+
+def _same_kind(given: Any, taken: Any) -> bool:
+    """Pydantic reads '7' as 7 and true as 1; here that is more likely a slip than a wish."""
+    if isinstance(given, bool) or isinstance(taken, bool):
+        return type(given) is type(taken)
+    if isinstance(given, (list, tuple)) and isinstance(taken, tuple):
+        return all(map(_same_kind, given, taken))
+    return not (isinstance(given, str) and isinstance(taken, (int, float)))
 
 
 def option_fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
@@ -115,9 +130,9 @@ def option_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def explain(error: pydantic.ValidationError, key: str) -> str:
-    """A pydantic error as lines of `key: value is not allowed: why`, at most three."""
+    """A pydantic error as lines of `key: value is not allowed: why`, at most two."""
     lines = []
-    for item in error.errors()[:3]:
+    for item in error.errors()[:2]:
         where = ".".join([key, *(str(part) for part in item["loc"] if part != "function-after")]).strip(".")
         if item["type"] == "missing":
             lines.append(f"{where}: must be given")

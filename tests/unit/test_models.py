@@ -220,9 +220,7 @@ def normalise(norm: str, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     grouped = y.reshape(len(y), 2, -1) if norm == "gn2" else y.transpose(0, 1).reshape(1, y.shape[1], -1)
     variance, mean = torch.var_mean(grouped, 2, correction=0, keepdim=True)
     even = (grouped - mean) / torch.sqrt(variance + 1e-5)
-    even = (
-        even.view(y.shape) if norm == "gn2" else even.view(y.shape[1], len(y), *y.shape[2:]).transpose(0, 1)
-    )
+    even = even.view(y.shape) if norm == "gn2" else even.view(y.shape[1], len(y), *y.shape[2:]).transpose(0, 1)
     return even * weight.view(-1, 1, 1) + bias.view(-1, 1, 1)
 
 
@@ -397,9 +395,7 @@ def test_mlp_is_traced_as_a_plain_chain(hidden):
     assert kinds == [nn.Flatten, *[nn.Linear, nn.ReLU] * len(hidden), nn.Linear]
 
 
-@pytest.mark.parametrize(
-    ("name", "values"), [("mlp", {}), ("lenet5", {}), ("simple-cnn", {"channels": (4, 8)})]
-)
+@pytest.mark.parametrize(("name", "values"), [("mlp", {}), ("lenet5", {}), ("simple-cnn", {"channels": (4, 8)})])
 def test_stacked_devices_have_the_gradients_of_single_ones(name, values):
     """In-place ReLU must not stand in the way of training many devices in one kernel."""
     devices = [make(name, (1, 16, 16), 3, seed=seed, **values) for seed in (1, 2)]

@@ -17,7 +17,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
-COMMANDS = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+COMMANDS = [
+    line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
+]
 
 
 @pytest.fixture(scope="module")

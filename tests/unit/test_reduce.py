@@ -25,7 +25,9 @@ def test_equal_uploads_come_out_bit_for_bit() -> None:
 
 
 def test_every_rule() -> None:
-    messages = [(Message(w=torch.tensor([v]), n=n, s=float(v), t=float(v)), 2.0 * n) for v, n in ((1.0, 1), (2.0, 1), (4.0, 2))]
+    messages = [
+        (Message(w=torch.tensor([v]), n=n, s=float(v), t=float(v)), 2.0 * n) for v, n in ((1.0, 1), (2.0, 1), (4.0, 2))
+    ]
     merged = reduced(messages, {"w": "weighted", "s": "sum", "t": "samples"})
     assert merged["w"].item() == 2.75
     assert merged["s"] == 7.0

@@ -18,13 +18,17 @@ def context(epochs: int) -> Context:
 
 
 def fleet() -> list[Samples]:
-    return [Samples(torch.arange(n * 2.0).view(n, 2) + 1000 * k, torch.zeros(n, dtype=torch.int64), 2)
-            for k, n in enumerate(SIZES)]
+    return [
+        Samples(torch.arange(n * 2.0).view(n, 2) + 1000 * k, torch.zeros(n, dtype=torch.int64), 2)
+        for k, n in enumerate(SIZES)
+    ]
 
 
 def steps_of(table: StepTable, position: int) -> list[Tensor]:
     start = sum(len(one) for one in table.data[:position])
-    return [table.index[step, position][table.weight[step, position] > 0] - start for step in range(table.counts[position])]
+    return [
+        table.index[step, position][table.weight[step, position] > 0] - start for step in range(table.counts[position])
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 30])
@@ -44,8 +48,10 @@ def test_given_steps_are_kept() -> None:
     ctx, data = context(2), fleet()
     table = step_table(lambda device, round, epoch: [torch.arange(SIZES[device])[: epoch + 1]], data, range(5), ctx)
     for position, device in enumerate(table.order):
-        assert [ids.tolist() for ids in steps_of(table, position)] == [[*range(min(2, SIZES[device]))],
-                                                                      [*range(min(3, SIZES[device]))]]
+        assert [ids.tolist() for ids in steps_of(table, position)] == [
+            [*range(min(2, SIZES[device]))],
+            [*range(min(3, SIZES[device]))],
+        ]
 
 
 @pytest.mark.parametrize("rule", [4, "full"])

@@ -15,7 +15,7 @@ from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.parts import Merge, Optimise, Select
 from remanence.core.rng import key, numpy_generator
-from remanence.core.state import State
+from remanence.core.state import State, size
 from remanence.engine.choose import choose_engine
 from remanence.engine.local import Engine
 from remanence.engine.options import EngineOptions
@@ -64,8 +64,7 @@ class Federation:
         self.pending: dict[int, State] = {}  # of devices whose uploads may still be refused in this round
         self.engine: Engine | None = None
         self.engine_line = ""
-        self.last_down: Message | None = None  # examples of what is sent, for the storage account
-        self.last_up = 0
+        self.sent = {"down": 0, "kept": 0, "up": 0}  # bytes of one message down, of what is kept of it, and of one up
 
     def __enter__(self) -> "Federation":
         self.engine, self.engine_line = choose_engine(self.plan.task, self.plan.engine, self.plan.per_round)
@@ -98,9 +97,15 @@ class Federation:
                 self.states.put(device, self.pending[device], ctx.round)
         self.pending.clear()
         self.round = ctx.round
-        self.last_down = next(iter(messages.values()), self.last_down)
-        self.last_up = collector.like.size() if collector.like is not None else self.last_up
+        self._account(next(iter(messages.values()), None), collector.like)
         return self._event(ctx, chosen, messages, collector, replies)
+
+    def _account(self, down: Message | None, up: Message | None) -> None:
+        if down is not None:
+            kept = {name: down[name] for name in self.method.keeps}
+            self.sent |= {"down": down.size(), "kept": size(kept)}
+        if up is not None:
+            self.sent["up"] = up.size()
 
     def choose(self, round: int) -> list[int]:
         if self.plan.schedule is not None:
@@ -164,10 +169,10 @@ class Federation:
 
     def _step(self, merged: dict[str, Any], ctx: Context) -> None:
         target = self.method.step(self.w, merged, self.srv, ctx)
-        size, integers = self.net.size, self.net.integers
-        stepped = self.plan.optimise.step(self.w[:size], target[:size], self.optimiser)
+        trained, integers = self.net.size, self.net.integers
+        stepped = self.plan.optimise.step(self.w[:trained], target[:trained], self.optimiser)
         if stepped.data_ptr() != target.data_ptr():
-            target = torch.cat([stepped, target[size:]])
+            target = torch.cat([stepped, target[trained:]])
         if integers.stop > integers.start:
             target[integers] = merged["counters"]
         self.w = target
@@ -215,11 +220,13 @@ class Federation:
             "w": self.w,
             "srv": self.srv,
             "optimise": self.optimiser,
+            "sent": dict(self.sent),
             "devices": self.states.checkpoint(),
         }
 
     def restore(self, tree: State) -> None:
         self.round, self.w, self.srv, self.optimiser = tree["round"], tree["w"], tree["srv"], tree["optimise"]
+        self.sent = dict(tree["sent"])
         self.states.restore(tree["devices"])
 
     def weights(self) -> Tensor:

@@ -1,6 +1,6 @@
 """Local optimisers on the flat vector of one device, or on one row per device. Fresh at the start of every round."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -14,7 +14,9 @@ class Training:
     """The `[train]` table: what a device does with its data in one round."""
 
     epochs: int = Field(5, ge=1)
-    batch: int | Literal["full"] = Field(50, description="samples per step; the last, smaller batch is kept")
+    batch: Annotated[int, Field(ge=1)] | Literal["full"] = Field(
+        50, description="samples per step; the last, smaller batch is kept"
+    )
     lr: float = Field(0.01, gt=0)
     lr_decay: float = Field(1.0, gt=0, le=1, description="the rate is multiplied by this after every round")
     optimiser: Literal["sgd", "adam"] = "sgd"

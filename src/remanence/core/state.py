@@ -91,7 +91,8 @@ def save(path: Path, tree: Any, flush: bool = True) -> None:
     """Write to a temporary name, flush to the disk, rename: the file is whole or not there."""
     skeleton, tensors = flatten(tree)
     stored = {f"{i:06d}": t.detach().contiguous() for i, t in enumerate(tensors)}
-    metadata = {"tree": json.dumps(skeleton), "crc": str(_checksum(stored))}
+    text = json.dumps(skeleton)
+    metadata = {"tree": text, "crc": str(_checksum(stored, text))}
     temporary = path.with_name(path.name + ".part")
     try:
         safetensors.torch.save_file({k: _own_storage(t) for k, t in stored.items()}, temporary, metadata)
@@ -111,7 +112,7 @@ def load(path: Path) -> Any:
             metadata = file.metadata() or {}
             stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
         skeleton = json.loads(metadata["tree"])
-        if metadata["crc"] != str(_checksum(stored)):
+        if metadata["crc"] != str(_checksum(stored, metadata["tree"])):
             raise UserError(f"{path}: damaged (its content does not match its checksum)")
         return unflatten(skeleton, list(stored.values()))
     except FileNotFoundError:
@@ -122,9 +123,10 @@ def load(path: Path) -> Any:
         raise UserError(f"{path}: not a file written by remanence ({type(error).__name__})") from None
 
 
-def _checksum(tensors: dict[str, Tensor]) -> int:
-    crc = 0
+def _checksum(tensors: dict[str, Tensor], text: str) -> int:
+    crc = zlib.crc32(text.encode())
     for name in sorted(tensors):
+        crc = zlib.crc32(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode(), crc)
         flat = tensors[name].reshape(-1)
         if flat.numel():
             crc = zlib.crc32(np.asarray(flat.view(torch.uint8)).data, crc)

@@ -111,9 +111,10 @@ class PoolEngine:
                         self._send(connection, following)
                         busy.append(connection)
                     yield answer
-        finally:
+        except GeneratorExit:
             for connection in busy:  # the caller stopped early: leave no answer in a pipe
                 self._receive(connection)
+            raise
 
     def _send(self, connection: Connection, order: dict[str, Any]) -> None:
         try:
@@ -156,7 +157,10 @@ def _serve(task: Task, connection: Connection, others: list[Connection]) -> None
             return
         answer = server.answer(order)
         if answer is not None:
-            pipe.send(connection, answer)
+            try:
+                pipe.send(connection, answer)
+            except OSError:  # nobody is there to hear it
+                return
 
 
 class _Server:

@@ -87,7 +87,8 @@ class Worker:
         ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teacher)
         if not ctx.steps:
             return Reply(job.device, reason="no samples to train on")
-        torch.manual_seed(key(ctx.seed, "layers", ctx.round, job.device))  # dropout draws from the global generator
+        # Dropout draws from the global generator; `torch.manual_seed` would look for accelerators every time.
+        torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.round, job.device))
         dev = self.open(job, data, ctx)
         if self.teacher is not None:
             self.teacher.load(job.message["w"])

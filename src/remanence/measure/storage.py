@@ -10,16 +10,14 @@ def state_bytes(federation: Federation) -> dict[str, int]:
     In training: parameters, gradients, moments of the optimiser, what is kept of the message, the device's state,
     and a frozen teacher network.
     """
-    down, up = federation.last_down, federation.last_up
     method, train = federation.method, federation.plan.task.context.train
     model = federation.w.nbytes
     moments = 2 if train.optimiser == "adam" else int(bool(train.momentum))
     copies = 2 + moments + int(method.teacher)
-    kept = size({name: down[name] for name in method.keeps}) if down is not None else 0
     return {
         "server": size([federation.w, federation.srv, federation.optimiser]),
         "device_kept": federation.states.largest,
-        "device_transient": copies * model + kept + federation.states.largest,
-        "down": 0 if down is None else down.size(),
-        "up": up,
+        "device_transient": copies * model + federation.sent["kept"] + federation.states.largest,
+        "down": federation.sent["down"],
+        "up": federation.sent["up"],
     }

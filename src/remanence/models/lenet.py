@@ -20,9 +20,7 @@ class LeNet5:
 
     name: ClassVar[str]
 
-    second_relu: bool = (
-        False  # ReLU behind the second convolution too, as most descriptions of LeNet-5 have it
-    )
+    second_relu: bool = False  # ReLU behind the second convolution too, as most descriptions of LeNet-5 have it
 
     def build(self, shape: tuple[int, ...], classes: int) -> Classifier:
         planes, height, width = image_size(self.name, shape, 16)
