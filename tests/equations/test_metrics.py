@@ -342,8 +342,8 @@ def test_bytes_of_a_run_are_those_of_its_messages(engine: dict[str, Any]) -> Non
     )  # fmt: skip
     federation = played(plan)
     size = state_bytes(federation)
-    assert federation.last_down is not None
-    assert size["down"] == len(federation.last_down.to_bytes(round=3, device=0, layout=federation.net.layout))
+    down = federation.method.down(federation.w, 0, federation.srv, federation.context(4))
+    assert size["down"] == len(down.to_bytes(round=4, device=0, layout=federation.net.layout))
     result = remanence.simulate(
         "scaffold", model=softmax_model(), devices=classification(), rounds=3, engine=engine,
         participation=[[0, 1, 2], [1, 3], [0, 1, 2, 3]],
