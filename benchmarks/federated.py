@@ -10,6 +10,7 @@ from torch import nn
 
 from benchmarks.synthetic import StoredDevices
 from benchmarks.workloads import WORKLOADS, Settings, Workload
+from remanence.choices import resolve_method, resolve_part
 from remanence.core.context import Context
 from remanence.core.federation import Federation, Plan, Schedule
 from remanence.core.method import Method
@@ -24,7 +25,6 @@ from remanence.engine.options import EngineOptions
 from remanence.engine.worker import Task
 from remanence.measure.record import Measure
 from remanence.registry import build
-from remanence.simulation import resolve_method, resolve_part
 
 
 @contextmanager

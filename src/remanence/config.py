@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from remanence.choices import resolve_method, resolve_part
 from remanence.core.optimiser import Training
 from remanence.core.parts import DEFAULTS
 from remanence.engine.options import EngineOptions
@@ -196,9 +197,6 @@ def _named(registry: Registry[Any], tree: Mapping[str, Any], section: str, defau
 
 
 def _method(tree: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    # Imported here because the Python interface, which owns these rules, builds on this module's neighbours.
-    from remanence.simulation import resolve_method, resolve_part
-
     table = _table(tree, "method")
     name = table.pop("name", "fedavg")
     if not isinstance(name, str):

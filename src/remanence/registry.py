@@ -92,9 +92,7 @@ def build(cls: type[T], values: Mapping[str, Any], key: str) -> T:
     for name in values:
         if name not in known:
             shown = (name if name.isprintable() else repr(name))[:60]
-            raise UserError(
-                f"{key}.{shown}: {getattr(cls, 'name', cls.__name__)} has no such option; {suggestion(name, known)}"
-            )
+            raise UserError(f"{key}.{shown}: {_owner(cls, key)} has no such option; {suggestion(name, known)}")
     try:
         made = cls(**values)
     except pydantic.ValidationError as error:
@@ -104,6 +102,11 @@ def build(cls: type[T], values: Mapping[str, Any], key: str) -> T:
             where = f"{key}.{name}".strip(".")
             raise UserError(f"{where}: {_short(value)} is not allowed: text is no number, true and false are neither")
     return made
+
+
+def _owner(cls: type, key: str) -> str:
+    """The registered name of what the options belong to, or the table they stand in."""
+    return key if "name" in option_fields(cls) else str(getattr(cls, "name", key))
 
 
 def _same_kind(given: Any, taken: Any) -> bool:
@@ -131,15 +134,17 @@ def option_default(field: dataclasses.Field[Any]) -> Any:
 
 def explain(error: pydantic.ValidationError, key: str) -> str:
     """A pydantic error as lines of `key: value is not allowed: why`, at most two."""
-    lines = []
-    for item in error.errors()[:2]:
-        where = ".".join([key, *(str(part) for part in item["loc"] if part != "function-after")]).strip(".")
-        if item["type"] == "missing":
-            lines.append(f"{where}: must be given")
-            continue
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for item in error.errors():
+        place = [str(part) for part in item["loc"][:1]] + [
+            str(part) for part in item["loc"][1:] if isinstance(part, int)
+        ]
+        where = ".".join([key, *place]).strip(".")
+        told = "must be given" if item["type"] == "missing" else f"{_short(item['input'])} is not allowed"
         reason = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        lines.append(f"{where}: {_short(item['input'])} is not allowed: {reason}")
-    return "\n".join(lines)
+        reasons.setdefault((where, told), []).append("" if item["type"] == "missing" else reason)
+    lines = [f"{where}: {told}: {' or '.join(why)}".rstrip(": ") for (where, told), why in reasons.items()]
+    return "\n".join(lines[:2])
 
 
 def _short(value: Any) -> str:

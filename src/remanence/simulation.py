@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from remanence.choices import PartChoice, resolve_method, resolve_part
 from remanence.core.batches import BatchRule
 from remanence.core.context import Context
 from remanence.core.federation import Event, Federation, Plan, Schedule
 from remanence.core.method import Method
 from remanence.core.optimiser import Training
-from remanence.core.parts import DEFAULTS, KINDS
 from remanence.core.state import State
 from remanence.data.fleet import TensorFleet, as_inputs, checked
 from remanence.data.samples import Samples
@@ -23,9 +23,7 @@ from remanence.engine.options import EngineOptions
 from remanence.engine.worker import Task
 from remanence.errors import UserError
 from remanence.measure.record import Measure, summary
-from remanence.registry import build, methods, option_fields, parts
-
-PartChoice = str | Mapping[str, Any] | tuple[str, Mapping[str, Any]] | Any  # a name, a name with options, or the part
+from remanence.registry import build, option_fields
 
 
 @dataclass(frozen=True)
@@ -74,59 +72,33 @@ def simulate(
     round 1 and epoch 1 (devices from 0). `participation` is one list of devices per round, a number of devices, a
     share of them below 1.0, or None for all. Parts are names, {"name": ..., option: ...}, or instances.
     """
-    train = build(
-        Training,
-        {
-            "epochs": epochs,
-            "batch": batches if isinstance(batches, int) else "full",
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "optimiser": optimiser,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "clip": clip,
-        },
-        "simulate",
-    )
-    chosen, extra = resolve_method(method, options or {}, {"optimise": optimise})
-    pieces = {
-        kind: resolve_part(kind, choice)
-        for kind, choice in {
-            "select": select,
-            "merge": merge,
-            "privacy": privacy,
-            "topology": topology,
-            **extra,
-        }.items()
-    }
+    train = build(Training, _training(locals()), "simulate")
+    named = {"select": select, "merge": merge, "optimise": optimise, "privacy": privacy, "topology": topology}
+    chosen, choices = resolve_method(method, options or {}, named)
     chosen.check(train)
+    pieces = {kind: resolve_part(kind, choice) for kind, choice in choices.items()}
     classes = _classes(model, devices)
-    fleet = _fleet(devices, classes)
     per_round, schedule = _participation(participation, len(devices), _count(rounds, "rounds"))
     engine_options = build(EngineOptions, engine or {}, "engine")
     task = Task(
         method=chosen,
         module=copy.deepcopy(model),
-        fleet=fleet,
+        fleet=_fleet(devices, classes),
         batches=batches,
         privacy=pieces["privacy"],
         context=_context(train, rounds, len(devices), classes, seed, public, chosen),
-        test=None if test is None else checked(*test, classes, "test"),
+        test=None if test is None else checked(*_pair(test, "test"), classes, "test", _shape(devices)),
         bfloat16=engine_options.precision == "bfloat16",
     )
-    plan = Plan(
-        task,
-        rounds,
-        per_round,
-        pieces["select"],
-        pieces["merge"],
-        pieces["optimise"],
-        engine_options,
-        build(Measure, measure or {}, "measure"),
-        seed,
-        schedule,
-    )
-    return _play(plan)
+    parts = pieces["select"], pieces["merge"], pieces["optimise"]
+    measured = build(Measure, measure or {}, "measure")
+    return _play(Plan(task, rounds, per_round, *parts, engine_options, measured, seed, schedule))
+
+
+def _training(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The `[train]` table among the arguments; a rule of the user's own for batches stands outside it."""
+    own = {name: given[name] for name in option_fields(Training) if name != "batch"}
+    return own | {"batch": "full" if callable(given["batches"]) else given["batches"]}
 
 
 def _play(plan: Plan) -> Simulation:
@@ -169,45 +141,6 @@ class DeviceStateView(Mapping[int, State]):
         return task.method.open_device(task.network(), task.fleet.samples(device), context)
 
 
-def resolve_method(
-    method: str | Method, options: Mapping[str, Any], choices: Mapping[str, PartChoice]
-) -> tuple[Method, dict[str, PartChoice]]:
-    """The method, and the parts that its name stands for: FedAdam is FedAvg with a server optimiser."""
-    if isinstance(method, Method):
-        if options:
-            raise UserError("options: must be empty when method is an object that has its own")
-        return method, dict(choices)
-    combination = methods.combinations.get(method) if method in methods.names() else None
-    if combination is None:
-        chosen: Method = methods.create(method, options, "method")
-        return chosen, dict(choices)
-    base = methods.get(combination.uses["method"])
-    own = {name: value for name, value in options.items() if name in option_fields(base)}
-    rest = {name: value for name, value in options.items() if name not in own}
-    resolved: dict[str, PartChoice] = dict(choices)
-    for kind, name in combination.uses.items():
-        if kind == "method":
-            continue
-        if choices.get(kind, DEFAULTS[kind]) != DEFAULTS[kind]:
-            raise UserError(
-                f"{kind}: {choices[kind]!r} is not allowed with method '{method}', which is {kind} '{name}'"
-            )
-        resolved[kind] = {"name": name, **rest}
-    return build(base, own, "method"), resolved
-
-
-def resolve_part(kind: str, choice: PartChoice) -> Any:
-    if isinstance(choice, KINDS[kind]):
-        return choice
-    if isinstance(choice, tuple) and len(choice) == 2:
-        choice = {"name": choice[0], **choice[1]}
-    if isinstance(choice, str):
-        choice = {"name": choice}
-    if not isinstance(choice, Mapping) or not isinstance(choice.get("name"), str):
-        raise UserError(f"{kind}: {choice!r} is not a name, a name with options, or a {kind} part")
-    return parts[kind].create(choice["name"], {k: v for k, v in choice.items() if k != "name"}, kind)
-
-
 def _context(
     train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any, method: Method
 ) -> Context:
@@ -234,6 +167,8 @@ def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
     """The width of the model's answer, seen on one sample."""
     if not len(devices):
         raise UserError("devices: at least one is needed")
+    if isinstance(devices, (list, tuple)):
+        devices = [_pair(device, f"device {number}") for number, device in enumerate(devices)]
     first = next((x for x, y in devices if len(y)), None)
     if first is None:
         raise UserError("devices: none of them has a sample")
@@ -252,9 +187,21 @@ def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
 def _fleet(devices: Sequence[tuple[Any, Any]], classes: int) -> TensorFleet:
     if not isinstance(devices, (list, tuple)):
         return TensorFleet(devices, classes)
-    for number, (x, y) in enumerate(devices):
-        checked(x, y, classes, f"device {number}")
+    shape = _shape(devices)
+    for number, device in enumerate(devices):
+        checked(*device, classes, f"device {number}", shape)
     return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes)
+
+
+def _pair(value: Any, owner: str) -> tuple[Any, Any]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UserError(f"{owner}: must be a pair (x, y)")
+    return value[0], value[1]
+
+
+def _shape(devices: Sequence[tuple[Any, Any]]) -> tuple[int, ...]:
+    """The shape of one sample, on the first device that has one."""
+    return next(tuple(x.shape[1:]) if hasattr(x, "shape") else np.asarray(x).shape[1:] for x, y in devices if len(y))
 
 
 def _count(value: Any, name: str) -> int:

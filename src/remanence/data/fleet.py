@@ -55,9 +55,11 @@ class TensorFleet:
         return ready
 
 
-def checked(x: Any, y: Any, classes: int, owner: str) -> Samples:
-    """Samples ready for training, or one line about what is wrong with them."""
+def checked(x: Any, y: Any, classes: int, owner: str, shape: tuple[int, ...] | None = None) -> Samples:
+    """Samples ready for training, or one line about what is wrong with them; `shape` is that of one sample."""
     inputs, labels = as_inputs(x, owner), torch.as_tensor(np.asarray(y))
+    if shape is not None and len(inputs) and tuple(inputs.shape[1:]) != shape:
+        raise UserError(f"{owner}: samples of shape {tuple(inputs.shape[1:])}, expected {shape} as on the first device")
     if labels.dim() != 1 or len(labels) != len(inputs):
         raise UserError(f"{owner}: {len(inputs)} samples but labels of shape {tuple(labels.shape)}")
     if labels.is_floating_point() and bool((labels != labels.round()).any()):

@@ -1,0 +1,50 @@
+"""From what a user names to objects: a method by its name or a combination's, parts with their options."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from remanence.core.method import Method
+from remanence.core.parts import DEFAULTS, KINDS
+from remanence.errors import UserError
+from remanence.registry import build, methods, option_fields, parts
+
+PartChoice = str | Mapping[str, Any] | tuple[str, Mapping[str, Any]] | Any  # a name, a name with options, or the part
+
+
+def resolve_method(
+    method: str | Method, options: Mapping[str, Any], choices: Mapping[str, PartChoice]
+) -> tuple[Method, dict[str, PartChoice]]:
+    """The method, and the parts that its name stands for: FedAdam is FedAvg with a server optimiser."""
+    if isinstance(method, Method):
+        if options:
+            raise UserError("options: must be empty when method is an object that has its own")
+        return method, dict(choices)
+    combination = methods.combinations.get(method) if method in methods.names() else None
+    if combination is None:
+        chosen: Method = methods.create(method, options, "method")
+        return chosen, dict(choices)
+    base = methods.get(combination.uses["method"])
+    own = {name: value for name, value in options.items() if name in option_fields(base)}
+    rest = {name: value for name, value in options.items() if name not in own}
+    resolved: dict[str, PartChoice] = dict(choices)
+    for kind, name in combination.uses.items():
+        if kind == "method":
+            continue
+        if choices.get(kind, DEFAULTS[kind]) != DEFAULTS[kind]:
+            raise UserError(
+                f"{kind}: {choices[kind]!r} is not allowed with method '{method}', which is {kind} '{name}'"
+            )
+        resolved[kind] = {"name": name, **rest}
+    return build(base, own, "method"), resolved
+
+
+def resolve_part(kind: str, choice: PartChoice) -> Any:
+    if isinstance(choice, KINDS[kind]):
+        return choice
+    if isinstance(choice, tuple) and len(choice) == 2:
+        choice = {"name": choice[0], **choice[1]}
+    if isinstance(choice, str):
+        choice = {"name": choice}
+    if not isinstance(choice, Mapping) or not isinstance(choice.get("name"), str):
+        raise UserError(f"{kind}: {choice!r} is not a name, a name with options, or a {kind} part")
+    return parts[kind].create(choice["name"], {k: v for k, v in choice.items() if k != "name"}, kind)
