@@ -188,8 +188,8 @@ def _fleet(devices: Sequence[tuple[Any, Any]], classes: int) -> TensorFleet:
     if not isinstance(devices, (list, tuple)):
         return TensorFleet(devices, classes)
     shape = _shape(devices)
-    for number, device in enumerate(devices):
-        checked(*device, classes, f"device {number}", shape)
+    for number, (x, y) in enumerate(devices):
+        checked(x, y, classes, f"device {number}", shape)
     return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes)
 
 
