@@ -1,5 +1,6 @@
 """The one place that puts the pieces of an experiment together into a plan that a federation can play."""
 
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def prepare(experiment: Experiment) -> Prepared:
         privacy=experiment.parts["privacy"],
         context=_context(experiment, dataset, public),
         test=dataset.prepare(dataset.test),
-        augment=augmentation(experiment.data.augment, dataset.shape),
+        augment=augmentation(experiment.data.augment, dataset.shape, dataset.black),
         bfloat16=experiment.engine.precision == "bfloat16",
     )
     plan = Plan(
@@ -115,6 +116,17 @@ def site_of(devices: int, sites: int) -> np.ndarray:
     return np.arange(devices) * sites // devices
 
 
+def _digest(dataset: Dataset, fleet: IndexedFleet) -> str:
+    """Of every sample and of who holds it: a run must not go on with other data than it began with."""
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.test):
+        digest.update(np.ascontiguousarray(split.x.numpy()).data)
+        digest.update(split.y.numpy().data)
+    for rows in fleet.indices:
+        digest.update(np.ascontiguousarray(rows).data)
+    return digest.hexdigest()
+
+
 def _model(dataset: Dataset, experiment: Experiment) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(experiment.seed("init"), "init"))
@@ -163,6 +175,7 @@ def _start(
         "model": experiment.model.name,
         "parameters": FlatModel(module).size,
         "notes": notes,
+        "data_sha256": _digest(dataset, fleet),
     }
     if sites > 1:
         start["sites"] = site_of(count, sites).tolist()

@@ -137,8 +137,9 @@ class DeviceStateView(Mapping[int, State]):
         kept, task = self._federation.states.get(device), self._federation.plan.task
         if kept is not None:
             return kept
-        context = self._federation.context(1)
-        return task.method.open_device(task.network(), task.fleet.samples(device), context)
+        net = task.network()
+        context = self._federation.context(1).on(device, 0, net.copy())
+        return task.method.open_device(net, task.fleet.samples(device), context)
 
 
 def _context(

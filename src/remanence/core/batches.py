@@ -15,6 +15,8 @@ Plan = list[Sequence[Tensor]]  # per epoch, the sample numbers of every step
 
 def plan(rule: BatchRule, samples: int, epochs: int, seed: int, round: int, device: int, pairs: bool = False) -> Plan:
     """`pairs`: no step of a single sample, which batch normalisation cannot train on."""
+    if pairs and rule == 1:
+        raise UserError("train.batch: 1 is not allowed with batch normalisation, which needs two samples")
     if callable(rule):
         return [_checked(rule(device, round, epoch), samples, device) for epoch in range(1, epochs + 1)]
     if rule == "full" or rule >= samples:

@@ -62,6 +62,8 @@ class Collector:
         if self.like is not None and upload.form() != self.like.form():
             upload.check_form(self.like)
         self.like = upload
+        if not isinstance(upload.get("n"), int) or upload["n"] < 1:
+            raise Refused(f"'n' is {upload.get('n')!r}, not a number of samples")
         upload["n"] = self.merge.samples(upload["n"])
 
     def _shape(self) -> torch.Size:

@@ -35,7 +35,7 @@ class Context:
         """The same moment, as seen on a device."""
         # `dataclasses.replace` does the same in ten times the time, for every device and round.
         other = object.__new__(Context)
-        other.__dict__.update(self.__dict__, device=device, steps=steps, start=start, teacher=teacher)
+        other.__dict__.update(self.__dict__, device=device, steps=steps, start=start, net=None, teacher=teacher)
         return other
 
     def generator(self, purpose: str, *numbers: int) -> torch.Generator:

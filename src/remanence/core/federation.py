@@ -118,7 +118,7 @@ class Federation:
 
     def _collector(self, chosen: Sequence[int], ctx: Context) -> Collector:
         options = self.plan.engine
-        quorum = math.ceil(options.quorum * len(chosen))
+        quorum = math.ceil(options.quorum * len(chosen) - 1e-9)  # 0.07 * 100 is a little more than 7
         # Who answers first is drawn, not measured, so that a quorum gives the same result on any machine.
         arrivals = self._draw("arrivals", ctx.round).permutation(chosen).tolist() if quorum < len(chosen) else chosen
         return Collector(

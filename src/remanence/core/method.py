@@ -59,7 +59,11 @@ class Method:
         return ()
 
     def stacks(self) -> bool:
-        """Whether `loss` treats samples one by one and needs no state, so that devices can train stacked."""
+        """Whether devices can train stacked.
+
+        True promises: `loss` treats samples one by one and takes nothing from `dev`, `ctx.device` or `batch.ids`;
+        `grad` reads only plain tensors and numbers of `dev` and changes none; a network of the method's own is absent.
+        """
         return True
 
     def check(self, train: Training) -> None:
@@ -164,11 +168,11 @@ def train_device(
     augment: Augmentation | None = None,
 ) -> tuple[Message, Tensor]:
     """One device's round: begin, epochs of steps, up. Returns the upload and the mean loss of the steps."""
+    net.train()
     method.begin(net, message, data, dev, ctx)
     local = Local(net, kept(method, message), dev, ctx, LocalOptimiser(ctx.train, ctx.lr))
     generator = ctx.generator("augment") if augment else None
     total = torch.zeros(1)
-    net.train()
     for steps in plan:
         total += train_steps(method, local, _batches(data, steps, augment, generator))
         method.end_epoch(net, data, dev, ctx)

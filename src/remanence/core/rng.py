@@ -13,6 +13,7 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
+# torch's generator uses the lower 32 bits of its seed: enough to shuffle, not for noise that must hide something.
 def torch_generator(seed: int, purpose: str, *numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(key(seed, purpose, *numbers))
 

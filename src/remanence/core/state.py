@@ -110,7 +110,7 @@ def load(path: Path) -> Any:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
+            stored = {name: file.get_tensor(name) for name in sorted(file.keys(), key=int)}
         skeleton = json.loads(metadata["tree"])
         if metadata["crc"] != str(_checksum(stored, metadata["tree"])):
             raise UserError(f"{path}: damaged (its content does not match its checksum)")

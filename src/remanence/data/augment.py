@@ -4,6 +4,7 @@ Results are new tensors, stored channels last. All draws come from the generator
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -56,23 +57,27 @@ def _hole(count: int, length: int, size: int, generator: Generator) -> Tensor:
     return (offset >= -(size // 2)) & (offset < size - size // 2)
 
 
-def _standard(x: Tensor, generator: Generator) -> Tensor:
-    return flip(crop(x, 4, generator), generator)
+def _standard(x: Tensor, generator: Generator, black: Tensor) -> Tensor:
+    """The border that the crop adds is black, as if it were added before the images were normalised."""
+    return flip(crop(x - black, 4, generator).add_(black), generator)
 
 
-def _fedntd(x: Tensor, generator: Generator) -> Tensor:
-    return cutout(_standard(x, generator), _CUTOUT, generator)
+def _fedntd(x: Tensor, generator: Generator, black: Tensor) -> Tensor:
+    return cutout(_standard(x, generator, black), _CUTOUT, generator)
 
 
-def _fedntd_large(x: Tensor, generator: Generator) -> Tensor:
+def _fedntd_large(x: Tensor, generator: Generator, black: Tensor) -> Tensor:
     return flip(crop(x, 8, generator, mode="reflect"), generator)
 
 
-_RECIPES: dict[str, Augmentation | None] = {"none": None, "standard": _standard, "fedntd": _fedntd}
+_RECIPES = {"none": None, "standard": _standard, "fedntd": _fedntd}
 
 
-def augmentation(name: str, shape: Sequence[int]) -> Augmentation | None:
-    """The recipe called `name` for samples of `shape`; None when nothing is to be done."""
+def augmentation(name: str, shape: Sequence[int], black: Sequence[float] = (0.0,)) -> Augmentation | None:
+    """The recipe called `name` for samples of `shape`; None when nothing is to be done.
+
+    `black` is what a black pixel has become by normalisation, per channel.
+    """
     if name not in _RECIPES:
         raise UserError(f"data.augment: unknown augmentation '{name}'; {suggestion(name, _RECIPES)}")
     if name == "none":
@@ -82,12 +87,11 @@ def augmentation(name: str, shape: Sequence[int]) -> Augmentation | None:
             f"data.augment: '{name}' is for images (channels, height, width), the samples here have shape "
             f"{tuple(shape)}; use 'none'"
         )
-    if name == "fedntd":
-        return _fedntd_for(shape)
-    return _RECIPES[name]
+    recipe = _fedntd_for(shape) if name == "fedntd" else _standard
+    return partial(recipe, black=torch.tensor(black).view(1, -1, 1, 1))
 
 
-def _fedntd_for(shape: Sequence[int]) -> Augmentation:
+def _fedntd_for(shape: Sequence[int]) -> Callable[..., Tensor]:
     """Images of 64x64 have their own form; on images below the hole's size the hole would leave nothing."""
     if tuple(shape[1:]) == (64, 64):
         return _fedntd_large

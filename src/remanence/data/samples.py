@@ -39,6 +39,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.train.x.shape[1:])
 
+    @property
+    def black(self) -> tuple[float, ...]:
+        """What a black pixel becomes, per channel."""
+        return tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True)) or (0.0,)
+
     def prepare(self, split: Split) -> "Samples":
         """Float32, normalised: what a model sees."""
         return Samples(self._scaled(split.x), split.y, self.classes)

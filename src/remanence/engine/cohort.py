@@ -13,6 +13,7 @@ import torch
 import torch.fx
 from torch import Tensor, nn
 
+from remanence.core.batches import plan
 from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.method import Local, kept, train_steps
@@ -235,12 +236,18 @@ class CohortEngine:
         self.stack: Stack | None = None
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
-        sizes = self.task.fleet.sizes
-        yield from (Reply(job.device, reason="no samples to train on") for job in jobs if not sizes[job.device])
-        full = [job for job in jobs if sizes[job.device]]
+        idle = {job.device for job in jobs if not self._has_steps(job.device, ctx)}
+        yield from (Reply(job.device, reason="no samples to train on") for job in jobs if job.device in idle)
+        busy = [job for job in jobs if job.device not in idle]
         together = max(1, LARGEST_STACK // self.worker.net.size)
-        for start in range(0, len(full), together):
-            yield from self._train(full[start : start + together], ctx)
+        for start in range(0, len(busy), together):
+            yield from self._train(busy[start : start + together], ctx)
+
+    def _has_steps(self, device: int, ctx: Context) -> bool:
+        rule, size = self.task.batches, self.task.fleet.sizes[device]
+        if callable(rule):
+            return any(plan(rule, size, ctx.train.epochs, ctx.seed, ctx.round, device))
+        return size > 0
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.task.test is not None

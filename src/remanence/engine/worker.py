@@ -104,6 +104,7 @@ class Worker:
         if type(self.task.method).open_device is Method.open_device:
             return {}
         self.net.load(self.start)
+        self.net.train()
         return self.task.method.open_device(self.net, data, ctx)
 
     def measure(self, w: Tensor, start: int, stop: int) -> tuple[Tensor, float]:

@@ -27,6 +27,8 @@ class FedNova(FedProx):
 
     def check(self, train: Training) -> None:
         super().check(train)
+        if train.lr * self.mu >= 1:
+            raise UserError(f"method.mu: {self.mu} with train.lr = {train.lr} is not allowed: lr * mu must be below 1")
         if self.mu and train.momentum:
             raise UserError(
                 f"method.mu: {self.mu} with train.momentum = {train.momentum} is not allowed: "

@@ -110,6 +110,9 @@ def _restore(session: Session, federation: Federation, prepared: Prepared) -> No
             f"{folder.path}: its checkpoint is of another model ({len(tree['w'])} numbers, here {len(federation.w)})"
         )
     folder.cut_logs(tree["logs"])
+    began = next(iter(folder.read_events()), {})
+    if began.get("data_sha256") != prepared.start["data_sha256"]:
+        raise UserError(f"--resume: {folder.path} began with other data than there is now ({prepared.start['origin']})")
     federation.restore(tree)
     session.history = [event for event in folder.read_events() if event["event"] == "round"]
     session.saved_round = federation.round
