@@ -170,16 +170,14 @@ def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
         raise UserError("devices: at least one is needed")
     if isinstance(devices, (list, tuple)):
         devices = [_pair(device, f"device {number}") for number, device in enumerate(devices)]
-    first = next((x for x, y in devices if len(y)), None)
-    if first is None:
+    if not any(len(y) for _, y in devices):
         raise UserError("devices: none of them has a sample")
-    probe = copy.deepcopy(model).eval()
+    shape, probe = _shape(devices), copy.deepcopy(model).eval()
     try:
         with torch.no_grad():
-            answer = probe(as_inputs(first[:1], "devices"))
+            answer = probe(torch.zeros(1, *shape))
     except (RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"model: it does not take inputs of shape {tuple(first[:1].shape)}: {reason}") from None
+        raise UserError(f"model: it does not take samples of shape {shape}: {str(error).splitlines()[0]}") from None
     if not isinstance(answer, Tensor) or answer.dim() != 2:
         raise UserError("model: its answer must be a matrix, samples by classes")
     return int(answer.shape[1])

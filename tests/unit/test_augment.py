@@ -152,3 +152,11 @@ def test_none_is_nothing_whatever_the_samples() -> None:
 def test_errors_name_the_key(name, shape, words) -> None:
     with pytest.raises(UserError, match=rf"^data\.augment: .*{words}"):
         augmentation(name, shape)
+
+
+def test_the_border_of_a_crop_is_black_after_normalisation() -> None:
+    """Mean grey would be 0; a border that was added before normalising is -mean / std."""
+    recipe = augmentation("standard", (1, 28, 28), (-0.5,))
+    assert recipe is not None
+    moved = recipe(torch.ones(64, 1, 28, 28), draws())
+    assert set(moved.unique().tolist()) == {-0.5, 1.0}

@@ -1,0 +1,131 @@
+"""What users bring to `remanence.simulate`, and what they are told when it does not fit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import remanence
+from remanence.methods.scaffold import Scaffold
+from remanence.parts.optimise.adaptive import FedAdam
+from remanence.simulation import Simulation
+
+
+def devices() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(n, 4, generator=generator), torch.randint(0, 3, (n,), generator=generator)) for n in (5, 9, 7)]
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Linear(4, 3)
+
+
+def simulate(**settings: Any) -> Simulation:
+    return remanence.simulate(**{"model": model(), "devices": devices(), "rounds": 3, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"batches": "half"}, "simulate.batch: 'half' is not allowed"),
+        ({"rounds": 0}, "rounds: 0 is not allowed"),
+        ({"devices": []}, "devices: at least one"),
+        ({"devices": [3]}, "device 0: must be a pair"),
+        ({"devices": [(torch.randn(0, 4), torch.zeros(0))]}, "none of them has a sample"),
+        ({"devices": [*devices(), (torch.randn(2, 5), [0, 1])]}, r"device 3: samples of shape \(5,\)"),
+        ({"devices": [(torch.full((2, 4), torch.nan), [0, 1])]}, "8 of 8 input values are not finite"),
+        ({"devices": [(torch.randn(2, 4), [0, 3])]}, "label 3 is outside the classes 0..2"),
+        ({"test": (torch.randn(3, 5), [0, 1, 2])}, "test: samples of shape"),
+        ({"participation": 4}, "4 devices per round is not allowed"),
+        ({"participation": [[0, 7]] * 3}, "there is no device 7"),
+        ({"participation": [[0, 0]] * 3}, "named twice"),
+        ({"participation": [[0]]}, "1 lists for 3 rounds"),
+        ({"method": "scafold"}, "did you mean 'scaffold'"),
+        ({"method": "fedadam", "options": {"beta": 1}}, "did you mean 'beta2'"),
+        ({"method": "fedadam", "optimise": "fedyogi"}, "optimise: 'fedyogi' is not allowed with method 'fedadam'"),
+        ({"method": Scaffold(), "options": {"eta_g": 1}}, "options: must be empty"),
+        ({"method": "scaffold", "optimiser": "adam"}, "scaffold counts steps of SGD"),
+        ({"method": "fednova", "options": {"mu": 10.0}}, "lr \\* mu must be below 1"),
+        ({"select": 3}, "select: 3 is not a name"),
+    ],
+)
+def test_mistakes_are_one_line(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(remanence.UserError, match=line) as caught:
+        simulate(**settings)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_parts_may_be_named_in_four_ways() -> None:
+    results = [
+        simulate(method="fedadam", options={"eta": 0.02}),
+        simulate(optimise={"name": "fedadam", "eta": 0.02}),
+        simulate(optimise=("fedadam", {"eta": 0.02})),
+        simulate(optimise=FedAdam(eta=0.02)),
+    ]
+    assert all(torch.equal(result.weights, results[0].weights) for result in results)
+
+
+def test_arrays_lists_and_tensors_give_the_same() -> None:
+    plain = simulate()
+    arrays = simulate(devices=[(x.numpy(), y.numpy()) for x, y in devices()])
+    lists = simulate(devices=[(x.tolist(), y.tolist()) for x, y in devices()])
+    assert torch.equal(plain.weights, arrays.weights)
+    assert torch.equal(plain.weights, lists.weights)
+
+
+def test_the_users_model_and_random_state_are_left_alone() -> None:
+    mine, before = model(), model()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    result = remanence.simulate(model=mine, devices=devices(), rounds=2)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(mine.weight, before.weight)
+    assert not torch.equal(result.model.weight, before.weight)
+    assert torch.equal(torch.nn.utils.parameters_to_vector(result.model.parameters()), result.weights)
+
+
+def test_a_device_that_never_took_part_shows_its_start() -> None:
+    result = simulate(method="scaffold", participation=[[0, 1]] * 3)
+    assert not result.device_state[2]["c"].any()
+    assert result.device_state[0]["c"].any()
+    assert len(result.device_state) == 3
+
+
+@pytest.mark.parametrize("cohort", ["on", "off"])
+def test_a_device_without_a_step_is_as_if_it_had_not_taken_part(cohort: str) -> None:
+    def rule(device: int, round: int, epoch: int) -> list[torch.Tensor]:
+        return [] if device == 1 and round == 2 else [torch.arange(5)]
+
+    net = torch.nn.Sequential(model())
+    result = simulate(method="scaffold", model=net, batches=rule, engine={"cohort": cohort})
+    assert [event["counted"] for event in result.history] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert result.history[1]["refused"] == {"1": "no samples to train on"}
+
+
+def test_a_quorum_is_counted_exactly() -> None:
+    many = [(torch.randn(2, 4), torch.tensor([0, 1])) for _ in range(100)]
+    result = simulate(devices=many, rounds=1, engine={"quorum": 0.07})
+    assert len(result.history[0]["counted"]) == 7
+
+
+def test_batch_normalisation_refuses_batches_of_one() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
+    with pytest.raises(remanence.UserError, match=r"train\.batch: 1 is not allowed"):
+        remanence.simulate(model=net, devices=devices(), batches=1)
+
+
+def test_devices_may_be_made_on_demand() -> None:
+    class Lazy:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+            if device not in range(3):
+                raise IndexError
+            x, y = devices()[device]
+            return x.numpy(), y.numpy()
+
+    assert torch.equal(simulate(devices=Lazy()).weights, simulate().weights)
