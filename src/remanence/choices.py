@@ -15,10 +15,14 @@ def resolve_method(
     method: str | Method, options: Mapping[str, Any], choices: Mapping[str, PartChoice]
 ) -> tuple[Method, dict[str, PartChoice]]:
     """The method, and the parts that its name stands for: FedAdam is FedAvg with a server optimiser."""
+    if not isinstance(options, Mapping):
+        raise UserError(f"options: {options!r} is not allowed: must be names with values")
     if isinstance(method, Method):
         if options:
             raise UserError("options: must be empty when method is an object that has its own")
         return method, dict(choices)
+    if not isinstance(method, str):
+        raise UserError(f"method: {method!r} is not allowed: must be a name or a Method")
     combination = methods.combinations.get(method) if method in methods.names() else None
     if combination is None:
         chosen: Method = methods.create(method, options, "method")
@@ -30,21 +34,22 @@ def resolve_method(
     for kind, name in combination.uses.items():
         if kind == "method":
             continue
-        if choices.get(kind, DEFAULTS[kind]) != DEFAULTS[kind]:
-            raise UserError(
-                f"{kind}: {choices[kind]!r} is not allowed with method '{method}', which is {kind} '{name}'"
-            )
-        resolved[kind] = {"name": name, **rest}
+        given = choices.get(kind, DEFAULTS[kind])
+        more = {k: v for k, v in given.items() if k != "name"} if isinstance(given, Mapping) else {}
+        chosen_name = given.get("name") if isinstance(given, Mapping) else given
+        if chosen_name not in (DEFAULTS[kind], name):
+            raise UserError(f"{kind}: {chosen_name!r} is not allowed with method '{method}', which is {kind} '{name}'")
+        resolved[kind] = {"name": name, **more, **rest}
     return build(base, own, "method"), resolved
 
 
 def resolve_part(kind: str, choice: PartChoice) -> Any:
     if isinstance(choice, KINDS[kind]):
         return choice
-    if isinstance(choice, tuple) and len(choice) == 2:
+    if isinstance(choice, tuple) and len(choice) == 2 and isinstance(choice[1], Mapping):
         choice = {"name": choice[0], **choice[1]}
     if isinstance(choice, str):
         choice = {"name": choice}
     if not isinstance(choice, Mapping) or not isinstance(choice.get("name"), str):
-        raise UserError(f"{kind}: {choice!r} is not a name, a name with options, or a {kind} part")
+        raise UserError(f"{kind}: {choice!r} is not a name, a name with options, or a part of this kind")
     return parts[kind].create(choice["name"], {k: v for k, v in choice.items() if k != "name"}, kind)

@@ -123,6 +123,8 @@ def report(arguments: argparse.Namespace) -> None:
     if not records:
         raise UserError(f"{arguments.runs[0]}: no run has begun there")
     page = arguments.out or arguments.runs[0] / "report.html"
+    if page.is_dir():
+        raise UserError(f"--out: {page} is a folder")
     write_report(records, page)
     sys.stdout.write(f"report: {page}\n")
 

@@ -1,6 +1,7 @@
 """`remanence.simulate`: a run small enough to check by hand, with the user's own model and tensors."""
 
 import copy
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,16 +79,17 @@ def simulate(
     chosen.check(train)
     pieces = {kind: resolve_part(kind, choice) for kind, choice in choices.items()}
     classes = _classes(model, devices)
-    per_round, schedule = _participation(participation, len(devices), _count(rounds, "rounds"))
+    rounds, seed = _count(rounds, "rounds"), _count(seed, "seed", 0)
+    per_round, schedule = _participation(participation, len(devices), rounds)
     engine_options = build(EngineOptions, engine or {}, "engine")
     task = Task(
         method=chosen,
         module=copy.deepcopy(model),
         fleet=_fleet(devices, classes),
-        batches=batches,
+        batches=batches if callable(batches) else train.batch,
         privacy=pieces["privacy"],
         context=_context(train, rounds, len(devices), classes, seed, public, chosen),
-        test=None if test is None else checked(*_pair(test, "test"), classes, "test", _shape(devices)),
+        test=_test(test, classes, _shape(devices)),
         bfloat16=engine_options.precision == "bfloat16",
     )
     parts = pieces["select"], pieces["merge"], pieces["optimise"]
@@ -98,7 +100,8 @@ def simulate(
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
     """The `[train]` table among the arguments; a rule of the user's own for batches stands outside it."""
     own = {name: given[name] for name in option_fields(Training) if name != "batch"}
-    return own | {"batch": "full" if callable(given["batches"]) else given["batches"]}
+    rule = given["batches"]
+    return own | {"batch": "full" if callable(rule) else int(rule) if isinstance(rule, np.integer) else rule}
 
 
 def _play(plan: Plan) -> Simulation:
@@ -166,6 +169,10 @@ def _unlabelled(x: Tensor, classes: int) -> Samples:
 
 def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
     """The width of the model's answer, seen on one sample."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model: a {type(model).__name__} is not allowed: must be a torch module")
+    if not hasattr(devices, "__len__") or not hasattr(devices, "__getitem__") or isinstance(devices, (dict, str)):
+        raise UserError(f"devices: a {type(devices).__name__} is not allowed: must be a list of pairs (x, y)")
     if not len(devices):
         raise UserError("devices: at least one is needed")
     if isinstance(devices, (list, tuple)):
@@ -192,6 +199,15 @@ def _fleet(devices: Sequence[tuple[Any, Any]], classes: int) -> TensorFleet:
     return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes)
 
 
+def _test(test: Any, classes: int, shape: tuple[int, ...]) -> Samples | None:
+    if test is None:
+        return None
+    samples = checked(*_pair(test, "test"), classes, "test", shape)
+    if not len(samples):
+        raise UserError("test: it has no samples; None leaves testing out")
+    return samples
+
+
 def _pair(value: Any, owner: str) -> tuple[Any, Any]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise UserError(f"{owner}: must be a pair (x, y)")
@@ -203,14 +219,14 @@ def _shape(devices: Sequence[tuple[Any, Any]]) -> tuple[int, ...]:
     return next(tuple(x.shape[1:]) if hasattr(x, "shape") else np.asarray(x).shape[1:] for x, y in devices if len(y))
 
 
-def _count(value: Any, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UserError(f"{name}: {value!r} is not allowed: must be a whole number, 1 or more")
-    return value
+def _count(value: Any, name: str, least: int = 1) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name}: {value!r} is not allowed: must be a whole number, {least} or more")
+    return int(value)
 
 
 def _participation(value: Any, devices: int, rounds: int) -> tuple[int, Schedule | None]:
-    if value is None:
+    if value is None or (isinstance(value, float) and value == 1):
         return devices, lambda round: range(devices)
     if isinstance(value, float) and 0 < value < 1:
         value = max(1, round(value * devices))
@@ -218,14 +234,21 @@ def _participation(value: Any, devices: int, rounds: int) -> tuple[int, Schedule
         if not 1 <= value <= devices:
             raise UserError(f"participation: {value} devices per round is not allowed: there are {devices}")
         return int(value), None
-    if not isinstance(value, Sequence):
-        raise UserError(f"participation: {value!r} is not allowed: lists of devices, a number, a share, or None")
-    table = [list(row) for row in value]
+    table = _table(value, devices)
     if len(table) < rounds:
         raise UserError(f"participation: {len(table)} lists for {rounds} rounds")
-    wrong = next((d for row in table for d in row if d not in range(devices)), None)
+    return max(1, max(map(len, table), default=1)), lambda round: table[round - 1]
+
+
+def _table(value: Any, devices: int) -> list[list[int]]:
+    """A list of devices per round."""
+    try:
+        table = [[operator.index(device) for device in row] for row in value]
+    except TypeError:
+        raise UserError("participation: must be a list of devices per round, a number, a share, or None") from None
+    wrong = next((device for row in table for device in row if device not in range(devices)), None)
     if wrong is not None:
-        raise UserError(f"participation: there is no device {wrong!r}; devices are 0..{devices - 1}")
+        raise UserError(f"participation: there is no device {wrong}; devices are 0..{devices - 1}")
     if any(len(set(row)) != len(row) for row in table):
         raise UserError("participation: a device is named twice in one round")
-    return max(1, max(map(len, table), default=1)), lambda round: table[round - 1]
+    return table

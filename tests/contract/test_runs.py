@@ -75,7 +75,7 @@ def test_a_fleet_without_any_sample_is_refused() -> None:
 def test_batch_norm_leaves_out_a_single_sample(case: Case) -> None:
     """Its statistics of one sample do not exist; that device is refused, with a reason."""
     for event in reference(case.label, "batch-norm").events:
-        assert event["refused"] == {"1": "no samples to train on"}
+        assert event["refused"] == {"1": "one sample: batch norm needs two"}
 
 
 @each_case

@@ -49,6 +49,16 @@ def simulate(**settings: Any) -> Simulation:
         ({"method": "scaffold", "optimiser": "adam"}, "scaffold counts steps of SGD"),
         ({"method": "fednova", "options": {"mu": 10.0}}, "lr \\* mu must be below 1"),
         ({"select": 3}, "select: 3 is not a name"),
+        ({"optimise": ("fedadam", 3)}, "optimise: .* is not a name"),
+        ({"participation": [0, 1]}, "participation: must be a list of devices per round"),
+        ({"method": None}, "method: None is not allowed"),
+        ({"options": [1]}, "options: .* is not allowed"),
+        ({"model": {}}, "model: a dict is not allowed"),
+        ({"devices": {}}, "devices: a dict is not allowed"),
+        ({"test": (torch.randn(0, 4), [])}, "test: it has no samples"),
+        ({"seed": -1}, "seed: -1 is not allowed"),
+        ({"batches": lambda *_: [torch.tensor([9])]}, "batches: device . was given"),
+        ({"batches": lambda *_: 3}, "batches: device . was not given a list"),
     ],
 )
 def test_mistakes_are_one_line(settings: dict[str, Any], line: str) -> None:
@@ -129,3 +139,25 @@ def test_devices_may_be_made_on_demand() -> None:
             return x.numpy(), y.numpy()
 
     assert torch.equal(simulate(devices=Lazy()).weights, simulate().weights)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [[0, 1], [2]],
+        [np.array([0, 1]), np.array([2])],
+        [torch.tensor([0, 1], dtype=torch.int32), torch.tensor([2])],
+    ],
+    ids=["lists", "arrays", "int32"],
+)
+@pytest.mark.parametrize("cohort", ["auto", "off"])
+def test_batches_may_come_in_any_usual_form(steps: Any, cohort: str) -> None:
+    plain = [torch.tensor([0, 1]), torch.tensor([2])]
+    net, engine = torch.nn.Sequential(model()), {"cohort": cohort}
+    given = simulate(model=net, batches=lambda *_: iter(steps), engine=engine)
+    assert torch.equal(given.weights, simulate(model=net, batches=lambda *_: plain, engine=engine).weights)
+
+
+def test_options_of_a_combination_may_stand_at_its_part() -> None:
+    one = simulate(method="fedadam", optimise={"name": "none", "beta1": 0.5})
+    assert torch.equal(one.weights, simulate(method="fedadam", options={"beta1": 0.5}).weights)

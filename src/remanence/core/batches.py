@@ -1,8 +1,9 @@
 """Which samples form which step: one keyed draw per device and round."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,8 +43,12 @@ def _cut(order: Tensor, size: int, pairs: bool) -> Sequence[Tensor]:
     return steps
 
 
-def _checked(steps: Sequence[Tensor], samples: int, device: int) -> Sequence[Tensor]:
-    for ids in steps:
-        if not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= samples:
-            raise UserError(f"batches: device {device} was given sample numbers outside 0..{samples - 1}")
-    return steps
+def _checked(steps: Iterable[Any], samples: int, device: int) -> Sequence[Tensor]:
+    try:
+        found = [torch.as_tensor(np.asarray(ids), dtype=torch.int64) for ids in steps]
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"batches: device {device} was not given a list of index tensors") from None
+    for ids in found:
+        if ids.dim() != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= samples:
+            raise UserError(f"batches: device {device} was given an empty step or numbers outside 0..{samples - 1}")
+    return found

@@ -57,7 +57,7 @@ class TensorFleet:
 
 def checked(x: Any, y: Any, classes: int, owner: str, shape: tuple[int, ...] | None = None) -> Samples:
     """Samples ready for training, or one line about what is wrong with them; `shape` is that of one sample."""
-    inputs, labels = as_inputs(x, owner), torch.as_tensor(np.asarray(y))
+    inputs, labels = as_inputs(x, owner), y if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
     if shape is not None and len(inputs) and tuple(inputs.shape[1:]) != shape:
         raise UserError(f"{owner}: samples of shape {tuple(inputs.shape[1:])}, expected {shape} as on the first device")
     if labels.dim() != 1 or len(labels) != len(inputs):

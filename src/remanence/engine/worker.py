@@ -86,7 +86,8 @@ class Worker:
         steps = plan(task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.round, job.device, self.net.batch_norm)
         ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teacher)
         if not ctx.steps:
-            return Reply(job.device, reason="no samples to train on")
+            few = len(data) > 0 and self.net.batch_norm
+            return Reply(job.device, reason="one sample: batch norm needs two" if few else "no samples to train on")
         # Dropout draws from the global generator; `torch.manual_seed` would look for accelerators every time.
         torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.round, job.device))
         dev = self.open(job, data, ctx)

@@ -69,14 +69,13 @@ def play_cells(
 
 
 def comparison_path(cells: Sequence[Cell], parent: Path, resume: bool) -> Path:
-    """The folder of this very comparison; a new one unless it is to be resumed."""
+    """A new folder for this very comparison, or its newest one to be resumed."""
     name = cells[0].experiment.general.name
     code = _digest("".join(cell.folder + cell.experiment.digest() for cell in cells))
-    number, path = 1, parent / f"{name}-{code}"
-    while not resume and path.exists():
-        number += 1
-        path = parent / f"{name}-{code}-{number}"
-    return path
+    paths = [parent / f"{name}-{code}"]
+    while paths[-1].exists():
+        paths.append(parent / f"{name}-{code}-{len(paths) + 1}")
+    return paths[-2] if resume and len(paths) > 1 else paths[-1]
 
 
 def _digest(text: str) -> str:

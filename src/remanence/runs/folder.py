@@ -5,10 +5,17 @@ import os
 import shutil
 import tomllib
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 from remanence.core import state
 from remanence.core.state import State
@@ -41,6 +48,17 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"--runs: {path} cannot be made ({error.strerror})") from None
         return folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Two processes in one folder would spoil its logs; the lock ends with the process, however that ends."""
+        with open(self.path / "lock", "w") as file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"{self.path}: another process is running this experiment there") from None
+            yield
 
     @property
     def finished(self) -> bool:

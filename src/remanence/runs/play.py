@@ -56,11 +56,12 @@ def play(
     with one_thread(), Federation(prepared.plan, DeviceStates(RunFolder(place).devices)) as federation:
         # Made only now that nothing can be wrong with the experiment any more.
         session = Session(experiment, folder or RunFolder.create(place, experiment.resolved()), tell)
-        tell("start", prepared.start | {"path": str(place), "prepare_seconds": prepared.seconds})
-        tell("engine", {"line": federation.engine_line})
-        _restore(session, federation, prepared)
-        _rounds(session, federation)
-        return _finish(session, federation, prepared.plan)
+        with session.folder.locked():
+            tell("start", prepared.start | {"path": str(place), "prepare_seconds": prepared.seconds})
+            tell("engine", {"line": federation.engine_line})
+            _restore(session, federation, prepared)
+            _rounds(session, federation)
+            return _finish(session, federation, prepared.plan)
 
 
 def _resumable(experiment: Experiment, parent: Path, path: Path | None) -> RunFolder | None:
