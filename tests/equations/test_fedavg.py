@@ -193,7 +193,7 @@ def batch_norm_run(sizes: tuple[int, ...], uploads: list[Upload], **settings: An
 def test_batch_normalisation_never_sees_one_sample(uploads: list[Upload]) -> None:
     result = batch_norm_run((5, 4, 1), uploads)
     assert {upload.device: upload.steps for upload in uploads} == {0: 2, 1: 2}
-    assert result.history[0]["refused"] == {"2": "no samples to train on"}
+    assert result.history[0]["refused"] == {"2": "one sample: batch norm needs two"}
 
 
 def test_floating_buffers_are_averaged_and_integer_buffers_take_the_maximum(uploads: list[Upload]) -> None:
