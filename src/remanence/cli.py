@@ -1,13 +1,12 @@
 """The command line: parse, call, print. Exit codes: 0 fine, 1 the run failed, 2 the input is wrong."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -127,11 +126,6 @@ def _run(arguments: Sequence[str]) -> int:
 
     getattr(commands, parsed.command)(parsed)
     return 0
-
-
-def say(line: Any) -> None:
-    """To standard output, as it is."""
-    sys.stdout.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
 
 
 if __name__ == "__main__":

@@ -228,6 +228,3 @@ class Federation:
         self.round, self.w, self.srv, self.optimiser = tree["round"], tree["w"], tree["srv"], tree["optimise"]
         self.sent = dict(tree["sent"])
         self.states.restore(tree["devices"])
-
-    def weights(self) -> Tensor:
-        return self.w

@@ -10,8 +10,6 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-Value = Tensor | float  # Python's float stands for int and bool as well
-
 
 class Refused(Exception):
     """A message is not used; the text says why and goes into the event log."""
