@@ -132,6 +132,8 @@ def states_in_files() -> None:
 
 def _serve(folder: Path, arguments: list[str], prepare: Callable[[], None], largest_file: int | None) -> None:
     os.setsid()
+    # A shell that starts the tests in the background has Ctrl-C ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in ((1, "out"), (2, "err")):
         file = os.open(folder / stream, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)
