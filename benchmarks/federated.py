@@ -15,7 +15,7 @@ from remanence.core.context import Context
 from remanence.core.federation import Federation, Plan, Schedule
 from remanence.core.method import Method
 from remanence.core.optimiser import Training
-from remanence.core.parts import DEFAULTS
+from remanence.core.parts import DEFAULTS, Merge
 from remanence.data.fleet import SMALL, TensorFleet
 from remanence.data.samples import Samples
 from remanence.engine.cohort import CohortEngine
@@ -103,7 +103,7 @@ def make_plan(
         train=train,
         devices=len(fleet.sizes),
         classes=fleet.classes,
-        public=_public(method, fleet),
+        public=_public(method, parts["merge"], fleet),
     )
     task = Task(
         method=method,
@@ -111,6 +111,7 @@ def make_plan(
         fleet=fleet,
         batches=train.batch,
         privacy=parts["privacy"],
+        merge=parts["merge"],
         context=context,
         bfloat16=options.precision == "bfloat16",
     )
@@ -119,7 +120,6 @@ def make_plan(
         rounds,
         per_round,
         parts["select"],
-        parts["merge"],
         parts["optimise"],
         options,
         build(Measure, {}, "measure"),
@@ -127,9 +127,9 @@ def make_plan(
     )
 
 
-def _public(method: Method, fleet: TensorFleet) -> Samples | None:
-    """For methods that need them, the samples of one device without their labels."""
-    if not method.public_data:
+def _public(method: Method, merge: Merge, fleet: TensorFleet) -> Samples | None:
+    """For what needs them, the samples of one device without their labels."""
+    if not (method.public_data or merge.public_data):
         return None
     known = fleet.samples(0)
     return Samples(known.x, torch.full_like(known.y, -1), fleet.classes)

@@ -9,6 +9,7 @@ from rich.table import Table
 from remanence.config import read, recipes
 from remanence.errors import UserError, suggestion
 from remanence.registry import (
+    Combination,
     Registry,
     datasets,
     methods,
@@ -18,6 +19,7 @@ from remanence.registry import (
     partitions,
     parts,
 )
+from remanence.reproduce.suite import table_entries
 
 Entry = dict[str, Any]
 
@@ -37,8 +39,10 @@ def entries(kind: str) -> list[Entry]:
     registries = _registries()
     if kind == "recipes":
         return [{"name": name, "kind": "recipe", "summary": _recipe_summary(name)} for name in recipes()]
+    if kind == "tables":
+        return table_entries()
     if kind not in registries:
-        raise UserError(f"list: unknown kind '{kind}'; {suggestion(kind, [*registries, 'recipes'])}")
+        raise UserError(f"list: unknown kind '{kind}'; {suggestion(kind, [*registries, 'recipes', 'tables'])}")
     return [
         {key: entry[key] for key in ("name", "kind", "summary")}
         for registry in registries[kind]
@@ -78,7 +82,7 @@ def _described(registry: Registry[Any]) -> list[Entry]:
                     "kind": registry.kind,
                     "summary": combination.summary,
                     "text": f"{combination.summary}: {uses}.",
-                    "options": [],
+                    "options": [option for cls in _pieces(combination) for option in _options(cls)],
                 }
             )
         else:
@@ -93,6 +97,10 @@ def _described(registry: Registry[Any]) -> list[Entry]:
                 }
             )
     return found
+
+
+def _pieces(combination: Combination) -> list[type]:
+    return [(methods if kind == "method" else parts[kind]).get(name) for kind, name in combination.uses.items()]
 
 
 def _summary(cls: type) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 from remanence.core.method import Method
 from remanence.core.parts import DEFAULTS, KINDS
-from remanence.errors import UserError
-from remanence.registry import build, methods, option_fields, parts
+from remanence.errors import UserError, suggestion
+from remanence.registry import Combination, build, methods, option_fields, parts
 
 PartChoice = str | Mapping[str, Any] | tuple[str, Mapping[str, Any]] | Any  # a name, a name with options, or the part
 
@@ -27,20 +27,32 @@ def resolve_method(
     if combination is None:
         chosen: Method = methods.create(method, options, "method")
         return chosen, dict(choices)
+    return _combined(combination, options, choices)
+
+
+def _combined(
+    combination: Combination, options: Mapping[str, Any], choices: Mapping[str, PartChoice]
+) -> tuple[Method, dict[str, PartChoice]]:
+    """Every option goes to the piece that has it."""
     base = methods.get(combination.uses["method"])
-    own = {name: value for name, value in options.items() if name in option_fields(base)}
-    rest = {name: value for name, value in options.items() if name not in own}
+    kinds = {kind: name for kind, name in combination.uses.items() if kind != "method"}
+    pieces = {"method": base, **{kind: parts[kind].get(name) for kind, name in kinds.items()}}
+    known = [name for cls in pieces.values() for name in option_fields(cls)]
+    wrong = next((name for name in options if name not in known), None)
+    if wrong is not None:
+        raise UserError(f"method.{wrong}: {combination.name} has no such option; {suggestion(wrong, known)}")
+    own = {kind: {n: v for n, v in options.items() if n in option_fields(cls)} for kind, cls in pieces.items()}
     resolved: dict[str, PartChoice] = dict(choices)
-    for kind, name in combination.uses.items():
-        if kind == "method":
-            continue
+    for kind, name in kinds.items():
         given = choices.get(kind, DEFAULTS[kind])
         more = {k: v for k, v in given.items() if k != "name"} if isinstance(given, Mapping) else {}
         chosen_name = given.get("name") if isinstance(given, Mapping) else given
         if chosen_name not in (DEFAULTS[kind], name):
-            raise UserError(f"{kind}: {chosen_name!r} is not allowed with method '{method}', which is {kind} '{name}'")
-        resolved[kind] = {"name": name, **more, **rest}
-    return build(base, own, "method"), resolved
+            raise UserError(
+                f"{kind}: {chosen_name!r} is not allowed with method '{combination.name}', which is {kind} '{name}'"
+            )
+        resolved[kind] = {"name": name, **more, **own[kind]}
+    return build(base, own["method"], "method"), resolved
 
 
 def resolve_part(kind: str, choice: PartChoice) -> Any:

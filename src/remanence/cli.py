@@ -13,7 +13,7 @@ from rich.console import Console
 from remanence import __version__
 from remanence.errors import RunError, UserError, suggestion
 
-COMMANDS = ("run", "compare", "report", "list", "show", "doctor")
+COMMANDS = ("run", "compare", "reproduce", "report", "list", "show", "doctor")
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,12 +35,23 @@ def parser() -> Parser:
     compare.add_argument("--methods", metavar="A,B,...", help="these methods, with their default options")
     compare.add_argument("--seeds", type=_positive, default=1, metavar="N", help="how many seeds (default 1)")
     _add_run_options(compare)
+    reproduce = commands.add_parser("reproduce", help="run a paper's table cell by cell and set ours beside published")
+    reproduce.add_argument("table", metavar="TABLE", help="a table, or a paper for all of its tables: list tables")
+    reproduce.add_argument("--cells", default="*", metavar="A,B,...", help="METHOD.SETTING, * stands for any letters")
+    reproduce.add_argument("--rounds", type=_positive, metavar="N", help="only so many of the paper's rounds")
+    reproduce.add_argument("--seeds", type=_positive, default=1, metavar="N", help="how many seeds (default 1)")
+    reproduce.add_argument("--jobs", type=_positive, metavar="N", help="cells at a time (default: one per core)")
+    reproduce.add_argument("--page-only", action="store_true", help="run nothing, write the page of what there is")
+    reproduce.add_argument("--out", type=Path, metavar="DIR", help="where the page and the metrics are kept")
+    reproduce.add_argument("--resume", action="store_true", help="go on in the newest folder; what is kept is not run")
+    _add_settings(reproduce)
+    _add_common(reproduce)
     report = commands.add_parser("report", help="write the page of a run, or of several together")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     report.add_argument("--out", type=Path, metavar="FILE.html")
     _add_common(report)
     listing = commands.add_parser("list", help="what there is")
-    listing.add_argument("kind", metavar="methods|parts|models|datasets|partitions|recipes")
+    listing.add_argument("kind", metavar="methods|parts|models|datasets|partitions|recipes|tables")
     listing.add_argument("--json", action="store_true")
     _add_common(listing)
     show = commands.add_parser("show", help="what a name means and which options it has")
@@ -56,12 +67,16 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
+    _add_settings(command)
+    command.add_argument("--resume", action="store_true", help="go on where the newest run of this experiment stopped")
+    _add_common(command)
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", dest="settings")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where run folders are made")
-    command.add_argument("--resume", action="store_true", help="go on where the newest run of this experiment stopped")
     command.add_argument("--json", action="store_true", help="the last line of output is one JSON object")
     command.add_argument("--quiet", action="store_true")
-    _add_common(command)
 
 
 def _positive(text: str) -> int:

@@ -116,6 +116,16 @@ def _console(arguments: argparse.Namespace) -> Console:
     return console if console.is_terminal else Console(stderr=arguments.json, width=WIDTH)
 
 
+def reproduce(arguments: argparse.Namespace) -> None:
+    from remanence.reproduce.command import reproduce_tables
+
+    answer = reproduce_tables(arguments, _console(arguments))
+    if arguments.json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+    if answer["failed"]:
+        raise RunError("; ".join(f"{name}: {reason}" for name, reason in answer["failed"].items()))
+
+
 def report(arguments: argparse.Namespace) -> None:
     from remanence.report.page import write_report
 

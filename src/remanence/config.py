@@ -18,7 +18,7 @@ from remanence.core.parts import DEFAULTS
 from remanence.engine.options import EngineOptions
 from remanence.errors import UserError, suggestion
 from remanence.measure.record import Measure
-from remanence.registry import Registry, build, datasets, models, option_fields, options, partitions
+from remanence.registry import Registry, build, datasets, methods, models, option_fields, options, partitions
 
 Tree = dict[str, Any]
 
@@ -151,6 +151,7 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
         if name not in known:
             shown = name if name.isprintable() else repr(name)
             raise UserError(f"{shown[:60]}: there is no such key or table; {suggestion(name, known)}")
+    tree = _labelled(tree)
     general = build(General, {k: v for k, v in tree.items() if k in option_fields(General)}, "")
     tables = {section: build(cls, _table(tree, section), section) for section, cls in FIXED.items()}
     data, source = _divided(tree, "data", DataTable)
@@ -170,6 +171,12 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
     )
     _check(experiment)
     return experiment
+
+
+def _labelled(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A combination's name would be lost in the resolved file, which names its pieces."""
+    name = _table(tree, "method").get("name")
+    return {**tree, "label": name} if name in methods.combinations and not tree.get("label") else tree
 
 
 def _table(tree: Mapping[str, Any], section: str) -> Tree:
@@ -218,21 +225,22 @@ def _check(experiment: Experiment) -> None:
     if experiment.data.name:
         datasets.get(experiment.data.name, "data.name")
     experiment.method.check(experiment.train)
-    if experiment.method.public_data and not experiment.data.public:
-        raise UserError(
-            f"data.public: 0 is not allowed with {experiment.method.name}, which needs samples at the server"
-        )
+    for user in (experiment.method, experiment.parts["merge"]):
+        if user.public_data and not experiment.data.public:
+            raise UserError(
+                f"data.public: 0 is not allowed with {user.name}, which needs unlabelled samples at the server, say 500"
+            )
 
 
 def read(name: str) -> Tree:
     """The tree of an experiment file, or of a recipe by its name."""
     path = Path(name)
     if name in recipes():
-        return _loads(recipes()[name].read_text(), name) | {}
+        return load_toml(recipes()[name].read_text(), name) | {}
     if not _is_file(path):
         raise UserError(f"{name[:200]}: neither a file nor a recipe; {suggestion(name, recipes())}")
     try:
-        tree = _loads(path.read_text(encoding="utf-8"), name)
+        tree = load_toml(path.read_text(encoding="utf-8"), name)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: cannot be read ({error})") from None
     return {"name": _stem(path), **tree}
@@ -245,7 +253,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _loads(text: str, name: str) -> Tree:
+def load_toml(text: str, name: str) -> Tree:
     try:
         return _bounded(tomllib.loads(_few_dots(text)))
     except ValueError as error:

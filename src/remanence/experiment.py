@@ -41,13 +41,13 @@ def prepare(experiment: Experiment) -> Prepared:
     partition = _deal(dataset, experiment)
     module = _model(dataset, experiment)
     fleet = IndexedFleet(dataset, partition.indices)
-    notes = [*partition.notes, *_empty(fleet.sizes)]
     task = Task(
         method=experiment.method,
         module=module,
         fleet=fleet,
         batches=experiment.train.batch,
         privacy=experiment.parts["privacy"],
+        merge=experiment.parts["merge"],
         context=_context(experiment, dataset, public),
         test=dataset.prepare(dataset.test),
         augment=augmentation(experiment.data.augment, dataset.shape, dataset.black),
@@ -58,12 +58,12 @@ def prepare(experiment: Experiment) -> Prepared:
         experiment.general.rounds,
         experiment.devices.per_round,
         experiment.parts["select"],
-        experiment.parts["merge"],
         experiment.parts["optimise"],
         experiment.engine,
         experiment.measure,
         experiment.seed("sampling"),
     )
+    notes = [*partition.notes, *_empty(fleet.sizes), *plan.notes()]
     return Prepared(plan, _start(experiment, dataset, fleet, module, notes), time.perf_counter() - started)
 
 

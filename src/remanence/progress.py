@@ -82,3 +82,48 @@ class Reporter:
     def _end(self, facts: dict[str, Any], label: str) -> None:
         accuracy = "not measured" if facts["accuracy"] is None else f"{facts['accuracy']:.4f}"
         self._line(f"{label}: done in {facts['seconds']:.1f} s, accuracy {accuracy}, in {facts['run']}")
+
+
+class CellProgress:
+    """Several runs at a time: one bar for all of their rounds, and a line when one of them moves on."""
+
+    def __init__(self, console: Console, quiet: bool, rounds: int) -> None:
+        self.console, self.quiet, self.rounds = console, quiet, rounds
+        self.played: dict[str, int] = {}
+        self.bar: Progress | None = None
+        self.last_line = time.monotonic()
+
+    def __enter__(self) -> "CellProgress":
+        if not self.quiet and self.console.is_terminal and self.rounds:
+            self.bar = Progress(
+                TextColumn("rounds"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[facts]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.bar.add_task("rounds", total=self.rounds, facts="")
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def tell(self, cell: str, played: int, wanted: int) -> None:
+        before = self.played.get(cell)
+        self.played[cell] = played
+        if played >= wanted and before is not None and before < wanted:
+            self.say(f"{cell}: {played} rounds played")
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=sum(self.played.values()), facts=f"{cell} {played}")
+        elif time.monotonic() - self.last_line > 10 * SECONDS_BETWEEN_LINES:
+            self.last_line = time.monotonic()
+            self.say("  " + ", ".join(f"{name} {count}" for name, count in self.played.items()))

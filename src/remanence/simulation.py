@@ -88,11 +88,12 @@ def simulate(
         fleet=_fleet(devices, classes),
         batches=batches if callable(batches) else train.batch,
         privacy=pieces["privacy"],
-        context=_context(train, rounds, len(devices), classes, seed, public, chosen),
+        merge=pieces["merge"],
+        context=_context(train, rounds, len(devices), classes, seed, public),
         test=_test(test, classes, _shape(devices)),
         bfloat16=engine_options.precision == "bfloat16",
     )
-    parts = pieces["select"], pieces["merge"], pieces["optimise"]
+    parts = pieces["select"], pieces["optimise"]
     measured = build(Measure, measure or {}, "measure")
     return _play(Plan(task, rounds, per_round, *parts, engine_options, measured, seed, schedule))
 
@@ -145,11 +146,7 @@ class DeviceStateView(Mapping[int, State]):
         return task.method.open_device(net, task.fleet.samples(device), context)
 
 
-def _context(
-    train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any, method: Method
-) -> Context:
-    if method.public_data and public is None:
-        raise UserError(f"public: {method.name} needs unlabelled samples at the server; give public=x")
+def _context(train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any) -> Context:
     shared = None if public is None else _unlabelled(as_inputs(public, "public"), classes)
     return Context(
         round=0,

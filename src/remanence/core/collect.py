@@ -21,6 +21,7 @@ class Collector:
         self,
         method: Method,
         merge: Merge,
+        w: Tensor,
         srv: State,
         ctx: Context,
         arrivals: Sequence[int],
@@ -28,9 +29,9 @@ class Collector:
         largest: int,
         integers: slice,
     ) -> None:
-        self.method, self.merge, self.srv, self.ctx = method, merge, srv, ctx
+        self.method, self.merge, self.w, self.srv, self.ctx = method, merge, w, srv, ctx
         self.arrivals, self.quorum, self.largest = list(arrivals), quorum, largest
-        self.holds = method.needs_all or merge.needs_all or quorum < len(arrivals)
+        self.holds = method.needs_all or merge.needs_all or merge.weighs or quorum < len(arrivals)
         self.reducer = Reducer(method.ups, integers)
         self.pending = sorted(arrivals)  # not yet reduced, in the order of reduction
         self.messages: dict[int, Message] = {}
@@ -45,7 +46,8 @@ class Collector:
             if upload is None:
                 raise Refused(reason)
             self._check(upload)
-            self.messages[device] = upload
+            derived = {**self.method.arrive(upload, self.w, self.ctx), **self.merge.arrive(upload, self.ctx)}
+            self.messages[device] = Message(upload | derived) if derived else upload
         except Refused as refusal:
             self.refused[device] = str(refusal)
         if not self.holds:
@@ -78,7 +80,7 @@ class Collector:
                 self._add(device, message, self._weight(device, message))
 
     def _weight(self, device: int, message: Message) -> float:
-        if type(self.method).weigh is Method.weigh:
+        if not self.method.has_weights:
             return float(message["n"])
         return float(self.method.weigh({device: message}, self.srv, self.ctx)[0])
 
@@ -103,11 +105,16 @@ class Collector:
         held = {device: self.messages[device] for device in sorted(in_time[: self.quorum])}
         if not held:
             return {}
-        weights = self.method.weigh(held, self.srv, self.ctx)
+        weights = self._weights(held)
         for (device, message), weight in zip(held.items(), weights.tolist(), strict=True):
             self._add(device, message, weight)
         merged = self.reducer.result()
         return merged | self._robust(held, weights) if self.merge.needs_all else merged
+
+    def _weights(self, held: dict[int, Message]) -> Tensor:
+        if self.merge.weighs:
+            return self.merge.weigh(held, self.ctx)
+        return self.method.weigh(held, self.srv, self.ctx)
 
     def _robust(self, held: dict[int, Message], weights: Tensor) -> dict[str, Tensor]:
         names = [name for name, rule in self.method.ups.items() if rule == "weighted"]

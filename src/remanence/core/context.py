@@ -1,7 +1,7 @@
 """The read-only facts of the moment, the same in simulation and on a device."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,14 +28,16 @@ class Context:
     task: int = 0
     start: Tensor | None = None  # w^0, the model the run began with
     net: "FlatModel | None" = None  # the server's scratch network
-    teacher: "FlatModel | None" = None  # a second, frozen network, for methods that declare `teacher`
-    public: Samples | None = None  # unlabelled samples at the server, for methods that declare `public_data`
+    teachers: "tuple[FlatModel, ...]" = ()  # frozen copies of the received model, for methods that declare them
+    public: Samples | None = None  # unlabelled samples at the server, for what declares `public_data`
+    scratch: dict[str, Any] = field(default_factory=dict)  # of one device, or the server, in one round
 
-    def on(self, device: int, steps: int, start: Tensor, teacher: "FlatModel | None" = None) -> "Context":
+    def on(self, device: int, steps: int, start: Tensor, teachers: "tuple[FlatModel, ...]" = ()) -> "Context":
         """The same moment, as seen on a device."""
         # `dataclasses.replace` does the same in ten times the time, for every device and round.
         other = object.__new__(Context)
-        other.__dict__.update(self.__dict__, device=device, steps=steps, start=start, net=None, teacher=teacher)
+        own = {"device": device, "steps": steps, "start": start, "net": None, "teachers": teachers, "scratch": {}}
+        other.__dict__.update(self.__dict__, **own)
         return other
 
     def generator(self, purpose: str, *numbers: int) -> torch.Generator:

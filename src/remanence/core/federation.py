@@ -15,11 +15,12 @@ from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.parts import Merge, Optimise, Select
 from remanence.core.rng import key, numpy_generator
-from remanence.core.state import State, size
+from remanence.core.state import State
 from remanence.engine.choose import choose_engine
 from remanence.engine.local import Engine
 from remanence.engine.options import EngineOptions
 from remanence.engine.worker import Job, Reply, Task
+from remanence.errors import UserError
 from remanence.measure.record import Measure, Recorder
 from remanence.runs.devices import DeviceStates
 
@@ -35,12 +36,29 @@ class Plan:
     rounds: int
     per_round: int
     select: Select
-    merge: Merge
     optimise: Optimise
     engine: EngineOptions
     measure: Measure
     sampling_seed: int = 0
     schedule: Schedule | None = None  # given by the user instead of `select`
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work together."""
+        method, context = self.task.method, self.task.context
+        for part in (self.select, self.merge, self.optimise, self.task.privacy):
+            part.check(method, context)
+        for name, public in ((method.name, method.public_data), (self.merge.name, self.merge.public_data)):
+            if public and context.public is None:
+                raise UserError(f"public: {name} needs unlabelled samples at the server: data.public, or public=x")
+        self.notes()
+
+    def notes(self) -> list[str]:
+        """About who holds what, for people."""
+        return self.task.method.examine(self.task.fleet)
+
+    @property
+    def merge(self) -> Merge:
+        return self.task.merge
 
 
 class Trained(NamedTuple):
@@ -64,7 +82,7 @@ class Federation:
         self.pending: dict[int, State] = {}  # of devices whose uploads may still be refused in this round
         self.engine: Engine | None = None
         self.engine_line = ""
-        self.sent = {"down": 0, "kept": 0, "up": 0}  # bytes of one message down, of what is kept of it, and of one up
+        self.sent = {"down": 0, "up": 0, "held": 0}  # bytes of one message down, one up, and held in training
 
     def __enter__(self) -> "Federation":
         self.engine, self.engine_line = choose_engine(self.plan.task, self.plan.engine, self.plan.per_round)
@@ -76,7 +94,7 @@ class Federation:
 
     def context(self, round: int) -> Context:
         base = self.plan.task.context
-        return replace(base, round=round, lr=base.train.rate(max(1, round)), net=self.net)
+        return replace(base, round=round, lr=base.train.rate(max(1, round)), net=self.net, scratch={})
 
     def play(self) -> Iterator[Event]:
         """The rounds that are left, one event each."""
@@ -86,7 +104,7 @@ class Federation:
     def play_round(self) -> Event:
         ctx = self.context(self.round + 1)
         chosen = self.choose(ctx.round)
-        messages = {device: self.method.down(self.w, device, self.srv, ctx) for device in chosen}
+        messages = {device: self._message(device, ctx) for device in chosen}
         collector = self._collector(chosen, ctx)
         replies = self._carry(messages, collector, ctx)
         merged = collector.finish()
@@ -102,10 +120,16 @@ class Federation:
 
     def _account(self, down: Message | None, up: Message | None) -> None:
         if down is not None:
-            kept = {name: down[name] for name in self.method.keeps}
-            self.sent |= {"down": down.size(), "kept": size(kept)}
+            self.sent["down"] = down.size()
         if up is not None:
             self.sent["up"] = up.size()
+
+    def _message(self, device: int, ctx: Context) -> Message:
+        message = self.method.down(self.w, device, self.srv, ctx)
+        if self.plan.merge.public_on_devices and device not in self.states:
+            assert ctx.public is not None
+            message["public"] = ctx.public.x
+        return message
 
     def choose(self, round: int) -> list[int]:
         if self.plan.schedule is not None:
@@ -124,6 +148,7 @@ class Federation:
         return Collector(
             self.method,
             self.plan.merge,
+            self.w,
             self.srv,
             ctx,
             arrivals,
@@ -150,6 +175,7 @@ class Federation:
             if deadline and time.monotonic() - started > deadline:
                 break
             self._receive(reply, collector, ctx.round)
+            self.sent["held"] = max(self.sent["held"], reply.held)
             replies[reply.device] = Trained(reply.loss, reply.steps, reply.correct)
         return replies
 
@@ -204,6 +230,9 @@ class Federation:
         if self.recorder.measures(ctx.round):
             assert self.engine is not None
             event |= self.recorder.server(self.w, self.engine)
+            raw = self.plan.optimise.raw(self.optimiser)
+            if raw is not None:
+                event["raw"] = self.recorder.server(torch.cat([raw, self.w[self.net.size :]]), self.engine)
         own = {device: replies[device].correct for device in counted}
         return event | self.recorder.devices(own)
 

@@ -7,7 +7,7 @@ the device and `srv` at the server, so resume, storage accounts and deployment n
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +17,10 @@ from remanence.core.batches import Plan
 from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.optimiser import LocalOptimiser, Training
-from remanence.core.state import State
+from remanence.core.state import State, size
 from remanence.core.vector import FlatModel
 from remanence.data.augment import Augmentation
+from remanence.data.fleet import Counts
 from remanence.data.samples import Batch, Samples
 from remanence.errors import UserError
 
@@ -49,9 +50,14 @@ class Method:
     name: ClassVar[str]
     ups: ClassVar[Mapping[str, str]] = {"w": "weighted"}  # entry of the upload -> how it is reduced
     needs_all: ClassVar[bool] = False  # `weigh` compares uploads: the server holds them all
-    teacher: ClassVar[bool] = False  # trains beside a frozen copy of the received model: `ctx.teacher`
+    teachers: int = 0  # frozen copies of the received model to train beside: `ctx.teachers`
     sgd_only: ClassVar[bool] = False  # its equations count steps of SGD
     public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether its equations need the weights to be its own."""
+        return type(self).weigh is not Method.weigh
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -61,8 +67,9 @@ class Method:
     def stacks(self) -> bool:
         """Whether devices can train stacked.
 
-        True promises: `loss` treats samples one by one and takes nothing from `dev`, `ctx.device` or `batch.ids`;
-        `grad` reads only plain tensors and numbers of `dev` and changes none; a network of the method's own is absent.
+        True promises: `loss` treats samples one by one and takes nothing from `dev`, `ctx.device`, `ctx.scratch` or
+        `batch.ids`; `grad` reads only plain tensors and numbers of `dev` and `ctx.scratch` and changes none; a network
+        of the method's own is absent.
         """
         return True
 
@@ -70,6 +77,10 @@ class Method:
         """Refuse impossible combinations with a UserError."""
         if self.sgd_only and train.optimiser != "sgd":
             raise UserError(f"train.optimiser: '{train.optimiser}' is not allowed: {self.name} counts steps of SGD")
+
+    def examine(self, fleet: Counts) -> list[str]:
+        """Notes about who holds what; a UserError for a fleet that it cannot train on."""
+        return []
 
     # server, once
     def open_server(self, net: FlatModel, ctx: Context) -> State:
@@ -103,6 +114,11 @@ class Method:
     def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
         return Message(w=net.copy(), n=len(data))
 
+    # server, when an upload arrives
+    def arrive(self, upload: Message, w: Tensor, ctx: Context) -> Mapping[str, Any]:
+        """Further entries that the server derives from an upload, reduced as `ups` says like those that were sent."""
+        return {}
+
     # server, after a round
     def weigh(self, messages: Mapping[int, Message], srv: State, ctx: Context) -> Tensor:
         """A weight per message, in their order; only the ratios matter."""
@@ -126,6 +142,10 @@ class Local:
     ctx: Context
     optimiser: LocalOptimiser
     devices: int = 1
+
+    def held(self) -> int:
+        """Bytes that one device holds while it trains, besides its networks and the optimiser's moments."""
+        return size([self.message, self.dev, self.ctx.scratch])
 
 
 def kept(method: Method, message: Message) -> Message:
@@ -157,6 +177,12 @@ def _by_autograd(method: Method, local: Local, batch: Batch) -> Tensor:
     return per_device.detach()
 
 
+class Trained(NamedTuple):
+    upload: Message
+    loss: float  # mean of the steps
+    held: int  # bytes, see `Local.held`
+
+
 def train_device(
     method: Method,
     net: FlatModel,
@@ -166,17 +192,18 @@ def train_device(
     dev: State,
     ctx: Context,
     augment: Augmentation | None = None,
-) -> tuple[Message, Tensor]:
-    """One device's round: begin, epochs of steps, up. Returns the upload and the mean loss of the steps."""
+) -> Trained:
+    """One device's round: begin, epochs of steps, up."""
     net.train()
     method.begin(net, message, data, dev, ctx)
     local = Local(net, kept(method, message), dev, ctx, LocalOptimiser(ctx.train, ctx.lr))
+    held = local.held()
     generator = ctx.generator("augment") if augment else None
     total = torch.zeros(1)
     for steps in plan:
         total += train_steps(method, local, _batches(data, steps, augment, generator))
         method.end_epoch(net, data, dev, ctx)
-    return method.up(net, local.message, data, dev, ctx), total / max(1, ctx.steps)
+    return Trained(method.up(net, local.message, data, dev, ctx), float(total) / max(1, ctx.steps), held)
 
 
 def _batches(

@@ -1,7 +1,7 @@
 """What a replaceable part must offer. Parts are frozen options; what they must remember is a tree they are handed."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -9,10 +9,18 @@ from torch import Tensor
 from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.state import State
+from remanence.errors import UserError
+
+if TYPE_CHECKING:
+    from remanence.core.method import Method
+    from remanence.core.vector import FlatModel
 
 
 class Part:
     name: ClassVar[str]
+
+    def check(self, method: "Method", ctx: Context) -> None:
+        """Refuse, before the first round, what cannot work together."""
 
 
 class Select(Part):
@@ -23,9 +31,39 @@ class Select(Part):
 
 
 class Merge(Part):
-    """How the entries that a method declares as `weighted` are reduced."""
+    """What every upload counts for, and how the entries that a method declares as `weighted` are reduced."""
 
-    needs_all: ClassVar[bool] = False
+    needs_all: ClassVar[bool] = False  # `merge` sees all uploads at once
+    weighs: ClassVar[bool] = False  # `weigh` gives the weights instead of the method
+    public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
+
+    @property
+    def public_on_devices(self) -> bool:
+        """Whether every device gets the public samples, once, into its `dev["public"]`."""
+        return False
+
+    def check(self, method: "Method", ctx: Context) -> None:
+        if self.weighs and method.has_weights:
+            raise UserError(f"merge.name: '{self.name}' is not allowed with {method.name}: both set the weights")
+
+    def stacks(self) -> bool:
+        """Whether devices can train stacked: `report` is not used."""
+        return type(self).report is Merge.report
+
+    # device, after training
+    def report(self, net: "FlatModel", dev: State, ctx: Context) -> Mapping[str, Any]:
+        """Further entries of the upload."""
+        return {}
+
+    # server, when an upload arrives
+    def arrive(self, upload: Message, ctx: Context) -> Mapping[str, Any]:
+        """Further entries that the server derives from an upload."""
+        return {}
+
+    # server, after a round
+    def weigh(self, messages: Mapping[int, Message], ctx: Context) -> Tensor:
+        """A weight per message, in their order; called only when `weighs`."""
+        raise NotImplementedError
 
     def samples(self, n: int) -> int:
         """How many samples a device counts for."""
@@ -44,6 +82,10 @@ class Optimise(Part):
 
     def step(self, w: Tensor, target: Tensor, state: State) -> Tensor:
         raise NotImplementedError
+
+    def raw(self, state: State) -> Tensor | None:
+        """The newest model before it was averaged over rounds, to be measured beside the one that `step` returned."""
+        return None
 
 
 class Privacy(Part):

@@ -1,7 +1,7 @@
 """Who holds what: devices as index lists into one dataset, or as the tensors that a user brings."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,6 +11,17 @@ from remanence.data.samples import Dataset, Samples
 from remanence.errors import UserError
 
 SMALL = 32 << 20  # bytes of float32 up to which prepared devices are kept ready
+
+
+class Counts(Protocol):
+    """Who holds how much of what."""
+
+    @property
+    def sizes(self) -> Sequence[int]: ...
+
+    def counts(self, device: int) -> np.ndarray:
+        """Samples per class."""
+        ...
 
 
 class IndexedFleet:

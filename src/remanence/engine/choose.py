@@ -45,8 +45,10 @@ def _workers(options: EngineOptions, per_round: int) -> int:
 def _obstacle(task: Task, worker: Worker, per_round: int) -> str:
     """Why devices cannot be stacked, or nothing."""
     method, net = task.method, worker.net
-    if not method.stacks() or method.teacher or type(method).end_epoch is not Method.end_epoch:
+    if not method.stacks() or method.teachers or type(method).end_epoch is not Method.end_epoch:
         return f"{method.name} treats samples together or needs a network of its own"
+    if not task.merge.stacks():
+        return f"{task.merge.name} looks at every device's model"
     if task.augment is not None:
         return "images are augmented"
     if task.bfloat16:

@@ -18,7 +18,7 @@ from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.method import Local, kept, train_steps
 from remanence.core.optimiser import LocalOptimiser
-from remanence.core.state import State
+from remanence.core.state import State, size
 from remanence.core.vector import FlatModel
 from remanence.data.samples import Batch, Samples
 from remanence.engine.table import StepTable, step_table
@@ -268,13 +268,15 @@ class CohortEngine:
             self._begin(stack.row(position), jobs[k], table.data[position], table.counts[position], ctx)
             for position, k in enumerate(table.order)
         ]
-        local = Local(stack, Message(), {}, ctx, LocalOptimiser(ctx.train, ctx.lr), len(jobs))
-        messages, devs = _Stacked([one.message for one in work]), _Stacked([one.dev for one in work])
-        losses = train_steps(method, local, _stacked_batches(table, local, stack, messages, devs))
+        shared = ctx.on(-1, 0, self.worker.start)
+        local = Local(stack, Message(), {}, shared, LocalOptimiser(ctx.train, ctx.lr), len(jobs))
+        trees = [_Stacked([getattr(one, name) for one in work]) for name in ("message", "dev", "scratch")]
+        losses = train_steps(method, local, _stacked_batches(table, local, stack, *trees))
+        held = size([work[0].message, work[0].dev, work[0].scratch])
         for one, loss in zip(work, losses.tolist(), strict=True):
             upload = method.up(one.row, one.message, one.data, one.dev, one.ctx)
             upload = self.task.privacy.protect(upload, one.ctx)
-            yield Reply(one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, self._own(one))
+            yield Reply(one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, self._own(one), held)
 
     def _begin(self, row: "Row", job: Job, data: Samples, steps: int, ctx: Context) -> "_Work":
         ctx = ctx.on(job.device, steps, self.worker.start)
@@ -304,6 +306,10 @@ class _Work:
     dev: State
     ctx: Context
 
+    @property
+    def scratch(self) -> State:
+        return self.ctx.scratch
+
 
 class _Stacked:
     """The same tree of every device: equal entries once, others with a leading device axis."""
@@ -325,7 +331,7 @@ class _Stacked:
 
 
 def _stacked_batches(
-    table: StepTable, local: Local, stack: Stack, messages: _Stacked, devs: _Stacked
+    table: StepTable, local: Local, stack: Stack, messages: _Stacked, devs: _Stacked, scratches: _Stacked
 ) -> Iterator[Batch]:
     """Step by step the batches of all devices that still have one."""
     active = 0
@@ -334,4 +340,5 @@ def _stacked_batches(
             active = remaining
             stack.narrow(active)
             local.message, local.dev = Message(messages.first(active)), devs.first(active)
+            local.ctx.scratch.update(scratches.first(active))
         yield table.batch(step)

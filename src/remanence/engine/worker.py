@@ -1,11 +1,10 @@
 """What one worker does: train one device for one round, or measure a part of the test set."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,26 +12,22 @@ from remanence.core.batches import BatchRule, plan
 from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.method import Method, train_device
-from remanence.core.parts import Privacy
+from remanence.core.parts import Merge, Privacy
 from remanence.core.rng import key
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.data.augment import Augmentation
+from remanence.data.fleet import Counts
 from remanence.data.samples import Samples
 from remanence.measure.accuracy import count_correct
 
 
-class Fleet(Protocol):
+class Fleet(Counts, Protocol):
     """Who holds what."""
 
     classes: int
 
-    @property
-    def sizes(self) -> Sequence[int]: ...
-
     def samples(self, device: int) -> Samples: ...
-
-    def counts(self, device: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +39,7 @@ class Task:
     fleet: Fleet
     batches: BatchRule
     privacy: Privacy
+    merge: Merge
     context: Context  # what is the same in every round
     test: Samples | None = None
     augment: Augmentation | None = None
@@ -51,7 +47,9 @@ class Task:
 
     def network(self) -> FlatModel:
         """A fresh network that shares nothing with the plain model."""
-        return FlatModel(self.method.network(copy.deepcopy(self.module)), self.bfloat16)
+        with torch.random.fork_rng(devices=[]):  # layers that a method adds start alike in every worker
+            torch.default_generator.manual_seed(key(self.context.seed, "network"))
+            return FlatModel(self.method.network(copy.deepcopy(self.module)), self.bfloat16)
 
 
 @dataclass(slots=True)
@@ -70,6 +68,7 @@ class Reply:
     loss: float = float("nan")  # mean of the steps
     steps: int = 0
     correct: Tensor | None = None  # of the device's own model on the test set, per class
+    held: int = 0  # bytes in training, besides networks and moments
     reason: str = ""
 
 
@@ -78,25 +77,28 @@ class Worker:
         self.task = task
         self.net = task.network()
         self.start = self.net.copy()
-        self.teacher = task.network() if task.method.teacher else None
+        self.teachers = tuple(task.network() for _ in range(task.method.teachers))
 
     def work(self, job: Job, ctx: Context) -> Reply:
         task, method = self.task, self.task.method
         data = task.fleet.samples(job.device)
         steps = plan(task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.round, job.device, self.net.batch_norm)
-        ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teacher)
+        ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teachers)
         if not ctx.steps:
             few = len(data) > 0 and self.net.batch_norm
             return Reply(job.device, reason="one sample: batch norm needs two" if few else "no samples to train on")
         # Dropout draws from the global generator; `torch.manual_seed` would look for accelerators every time.
         torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.round, job.device))
         dev = self.open(job, data, ctx)
-        if self.teacher is not None:
-            self.teacher.load(job.message["w"])
-            self.teacher.train(False)
-        upload, loss = train_device(method, self.net, steps, job.message, data, dev, ctx, task.augment)
+        for teacher in self.teachers:
+            teacher.load(job.message["w"])
+            teacher.train(False)
+        if "public" in job.message:
+            dev["public"] = job.message["public"]
+        upload, loss, held = train_device(method, self.net, steps, job.message, data, dev, ctx, task.augment)
+        upload |= task.merge.report(self.net, dev, ctx)
         correct = count_correct(self.net, task.test)[0] if job.measure and task.test is not None else None
-        return Reply(job.device, task.privacy.protect(upload, ctx), dev, float(loss), ctx.steps, correct)
+        return Reply(job.device, task.privacy.protect(upload, ctx), dev, loss, ctx.steps, correct, held)
 
     def open(self, job: Job, data: Samples, ctx: Context) -> State:
         dev = job.recall()

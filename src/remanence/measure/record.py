@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from remanence.data.fleet import Counts
 from remanence.data.samples import Samples
 from remanence.measure.accuracy import device_accuracies, per_class, per_task
 from remanence.measure.forgetting import forgetting
@@ -26,10 +27,6 @@ class Measure:
 
 class Tester(Protocol):
     def measure(self, w: Tensor) -> tuple[Tensor, float]: ...
-
-
-class Counts(Protocol):
-    def counts(self, device: int) -> np.ndarray: ...
 
 
 class Recorder:
@@ -95,6 +92,7 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         "accuracy_last10": float(np.mean(accuracies[-10:])) if tested else None,
         "forgetting": as_printed,
         "forgetting_clamped": clamped,
+        **_raw(tested),
         "per_class": tested[-1]["per_class"] if tested else None,
         "per_task": tested[-1]["per_task"] if tested else None,
         **{name: _last(history, name) for name in ("client_acc_global", "client_acc_local", "client_acc_out")},
@@ -109,6 +107,19 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         else None,
         "refused": sum(len(event["refused"]) for event in history),
         "diverged": any(event.get("diverged") for event in history),
+    }
+
+
+def _raw(tested: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the model before a server optimiser averaged it over rounds, which lowers forgetting by itself."""
+    if not any("raw" in event for event in tested):
+        return {}
+    models = [event.get("raw", event) for event in tested]  # until the window is full they are the same
+    as_printed, clamped = forgetting([model["per_class"] for model in models])
+    return {
+        "accuracy_raw": models[-1]["accuracy"],
+        "forgetting_raw": as_printed,
+        "forgetting_raw_clamped": clamped,
     }
 
 

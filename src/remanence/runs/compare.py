@@ -72,9 +72,14 @@ def comparison_path(cells: Sequence[Cell], parent: Path, resume: bool) -> Path:
     """A new folder for this very comparison, or its newest one to be resumed."""
     name = cells[0].experiment.general.name
     code = _digest("".join(cell.folder + cell.experiment.digest() for cell in cells))
-    paths = [parent / f"{name}-{code}"]
+    return numbered_path(parent, f"{name}-{code}", resume)
+
+
+def numbered_path(parent: Path, name: str, resume: bool) -> Path:
+    """`name`, `name-2`, ...: the first that is not there yet, or to resume the last that is."""
+    paths = [parent / name]
     while paths[-1].exists():
-        paths.append(parent / f"{name}-{code}-{len(paths) + 1}")
+        paths.append(parent / f"{name}-{len(paths) + 1}")
     return paths[-2] if resume and len(paths) > 1 else paths[-1]
 
 

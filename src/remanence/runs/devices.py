@@ -26,6 +26,9 @@ class DeviceStates:
     def __iter__(self) -> Iterator[int]:
         yield from sorted({*self._memory, *self._files})
 
+    def __contains__(self, device: int) -> bool:
+        return device in self._memory or device in self._files
+
     def get(self, device: int) -> State | None:
         """A copy for the device to edit: what is kept must not change before the upload is counted."""
         if device in self._files:

@@ -43,8 +43,12 @@ def play(
     resume: bool = False,
     tell: Listener = lambda kind, facts: None,
     path: Path | None = None,
+    until: int | None = None,
 ) -> dict[str, Any]:
-    """Run to the end and return the result; with `resume`, go on where the newest folder of this experiment stopped."""
+    """Run to the end and return the result; with `resume`, go on where the newest folder of this experiment stopped.
+
+    `until`: stop after so many rounds, to be resumed some day; the result is then that of the rounds so far.
+    """
     folder = _resumable(experiment, parent, path) if resume else None
     if folder is not None and folder.finished:
         result = finished_result(folder)
@@ -60,7 +64,7 @@ def play(
             tell("start", prepared.start | {"path": str(place), "prepare_seconds": prepared.seconds})
             tell("engine", {"line": federation.engine_line})
             _restore(session, federation, prepared)
-            _rounds(session, federation)
+            _rounds(session, federation, until)
             return _finish(session, federation, prepared.plan)
 
 
@@ -75,15 +79,19 @@ def _resumable(experiment: Experiment, parent: Path, path: Path | None) -> RunFo
 
 
 def _same(folder: RunFolder, experiment: Experiment) -> RunFolder:
-    theirs, ours = _comparable(folder.config()), _comparable(experiment.resolved())
-    different = [key for key in sorted({*theirs, *ours}) if theirs.get(key) != ours.get(key)]
-    if different:
-        key = different[0]
-        raise UserError(
-            f"--resume: {folder.path} holds another experiment: {key} is {theirs.get(key, 'absent')!r} there, "
-            f"{ours.get(key, 'absent')!r} here"
-        )
+    difference = first_difference(folder.config(), experiment)
+    if difference:
+        raise UserError(f"--resume: {folder.path} holds another experiment: {difference}")
     return folder
+
+
+def first_difference(config: dict[str, Any], experiment: Experiment) -> str:
+    """Where a run folder's experiment and this one would give other numbers; empty if nowhere."""
+    theirs, ours = _comparable(config), _comparable(experiment.resolved())
+    for key in sorted({*theirs, *ours}):
+        if theirs.get(key) != ours.get(key):
+            return f"{key} is {theirs.get(key, 'absent')!r} there, {ours.get(key, 'absent')!r} here"
+    return ""
 
 
 def _comparable(tree: dict[str, Any]) -> dict[str, Any]:
@@ -120,9 +128,10 @@ def _restore(session: Session, federation: Federation, prepared: Prepared) -> No
     session.tell("resume", {"round": federation.round})
 
 
-def _rounds(session: Session, federation: Federation) -> None:
+def _rounds(session: Session, federation: Federation, until: int | None) -> None:
     fleet, epochs = federation.plan.task.fleet, federation.plan.task.context.train.epochs
-    while federation.round < federation.plan.rounds:
+    last = federation.plan.rounds if until is None else min(until, federation.plan.rounds)
+    while federation.round < last:
         started = time.perf_counter()
         event = federation.play_round()
         seconds = time.perf_counter() - started
@@ -163,7 +172,8 @@ def _finish(session: Session, federation: Federation, plan: Plan) -> dict[str, A
         **_speed(session.folder),
         "weights_sha256": digest(federation.w),
     }
-    session.folder.write_json("result.json", result)
+    if federation.round == plan.rounds:
+        session.folder.write_json("result.json", result)
     session.tell("end", result)
     return result
 

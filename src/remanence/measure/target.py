@@ -1,0 +1,23 @@
+"""Rounds until a curve reaches a target: the first time, and with its moving mean, which noise does not fool."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+WINDOW = 5
+
+
+def rounds_to(target: float, rounds: Sequence[int], values: Sequence[float]) -> int | None:
+    """The first round whose value is at least `target`; None if there is none."""
+    return next((number for number, value in zip(rounds, values, strict=True) if value >= target), None)
+
+
+def rounds_to_mean(target: float, rounds: Sequence[int], values: Sequence[float]) -> int | None:
+    """The same for the mean of the last five measured values."""
+    means = [sum(values[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(values) + 1)]
+    return rounds_to(target, rounds[WINDOW - 1 :], means) if means else None
+
+
+def series(events: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """The rounds in which `name` was measured, and its values."""
+    found = [(event["round"], event[name]) for event in events if event.get(name) is not None]
+    return [number for number, _ in found], [value for _, value in found]

@@ -1,0 +1,46 @@
+"""The measured cells, small enough to keep in a repository: run folders with the metrics only."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remanence.errors import RunError
+from remanence.reproduce.play import Cell
+
+LEFT_OUT = {"start": {"class_mix"}, "round": {"selected", "per_task", "test_loss", "client_acc_global_std"}}
+DIGITS = 5
+
+
+def keep_cells(cells: Sequence[Cell], played: Path, kept: Path) -> None:
+    """Copy what was played beyond what is kept already."""
+    for cell in cells:
+        if cell.rounds_in(played) > cell.rounds_in(kept):
+            _keep(played / cell.name, kept / cell.name)
+
+
+def _keep(source: Path, target: Path) -> None:
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name in ("experiment.toml", "evidence.json", "timing.jsonl"):
+            shutil.copyfile(source / name, target / name)
+        lines = [_thinned(json.loads(line)) for line in (source / "events.jsonl").read_text().splitlines()]
+        (target / "events.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        if (source / "result.json").exists():
+            shutil.copyfile(source / "result.json", target / "result.json")
+    except OSError as error:
+        raise RunError(f"{target}: could not be written: {str(error.strerror).lower()}") from None
+
+
+def _thinned(event: dict[str, Any]) -> dict[str, Any]:
+    dropped = LEFT_OUT.get(event["event"], set())
+    return {key: _short(value) for key, value in event.items() if key not in dropped}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return {key: _short(one) for key, one in value.items()} if isinstance(value, dict) else value
