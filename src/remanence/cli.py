@@ -34,6 +34,7 @@ def parser() -> Parser:
     compare.add_argument("experiments", nargs="+", metavar="RECIPE|FILE.toml")
     compare.add_argument("--methods", metavar="A,B,...", help="these methods, with their default options")
     compare.add_argument("--seeds", type=_positive, default=1, metavar="N", help="how many seeds (default 1)")
+    compare.add_argument("--reference", metavar="A", help="differences are to this method (default: the first)")
     _add_run_options(compare)
     reproduce = commands.add_parser("reproduce", help="run a paper's table cell by cell and set ours beside published")
     reproduce.add_argument("table", metavar="TABLE", help="a table, or a paper for all of its tables: list tables")

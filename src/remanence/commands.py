@@ -13,7 +13,7 @@ from remanence.config import Tree, apply_settings, read
 from remanence.errors import RunError, UserError
 from remanence.progress import Reporter
 from remanence.registry import methods
-from remanence.runs.compare import Cell, comparison_path, plan_cells, play_cells, read_runs
+from remanence.runs.compare import Cell, comparison_path, plan_cells, play_cells, read_runs, reference_first
 from remanence.runs.play import play
 from remanence.runs.record import RunRecord
 
@@ -47,7 +47,10 @@ def compare(arguments: argparse.Namespace) -> None:
             if name not in methods.names():
                 methods.get(name, "--methods")
         trees = [{**tree, "method": [{"name": name} for name in names]} for tree in trees]
-    _compare(arguments, plan_cells(trees, arguments.seeds))
+    cells = plan_cells(trees, arguments.seeds)
+    if arguments.reference is not None:
+        cells = reference_first(cells, arguments.reference)
+    _compare(arguments, cells)
 
 
 def _compare(arguments: argparse.Namespace, cells: Sequence[Cell]) -> None:
@@ -83,9 +86,14 @@ def _close(
     except UserError as error:
         trouble = error  # told last: the run itself is whole
     if not arguments.quiet:
+        from remanence.report.groups import group_runs
+        from remanence.report.paired import paired_table
         from remanence.report.tables import result_table
 
         console.print(result_table(records))
+        differences = paired_table(group_runs(records))
+        if differences is not None:
+            console.print(differences)
         if trouble is None:
             line = f"report: {page}" if page else "report: install remanence[report] for a page with curves"
             console.print(line, markup=False, highlight=False, soft_wrap=True)

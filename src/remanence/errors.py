@@ -14,7 +14,7 @@ class RunError(Exception):
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`did you mean ...?` and the list of valid names, for the end of an error line."""
-    names = sorted(known)
+    names = sorted(set(known))
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return f"{hint}Known: {', '.join(names) or 'none'}"

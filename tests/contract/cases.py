@@ -22,6 +22,7 @@ from remanence.registry import methods, option_fields, parts
 from remanence.runs.devices import DeviceStates
 
 CLASSES, ROUNDS = 3, 3
+FITTING = {"models": 2}  # models in FedAWAC's window
 SERIAL = {"workers": 1, "cohort": "off"}
 SIZES = (7, 1, 5, 4, 6, 3)  # device 1 has a single sample, device 2 a single class
 Devices = list[tuple[Tensor, Tensor]]
@@ -40,26 +41,45 @@ class Case:
 
 def registered() -> list[Case]:
     """Every method in all its modes, and every part of the kinds that `simulate` takes."""
-    found = [Case(name, {"method": name}) for name in methods.names()]
-    found += [mode for name in methods.names() if name not in methods.combinations for mode in modes(name)]
-    kinds = [kind for kind in parts if kind in inspect.signature(simulate).parameters]
-    return found + [Case(f"{kind}-{name}", {kind: name}) for kind in kinds for name in parts[kind].names()]
+    found = [Case(name, {"method": name, "options": fitting(pieces(name))}) for name in methods.names()]
+    for name in methods.names():
+        if name not in methods.combinations:
+            for option, value in modes(methods.get(name)):
+                found.append(Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}}))
+    for kind in (kind for kind in parts if kind in inspect.signature(simulate).parameters):
+        for name in parts[kind].names():
+            cls = parts[kind].get(name)
+            plain = {"name": name, **fitting([cls])}
+            found.append(Case(f"{kind}-{name}", {kind: plain}))
+            for option, value in modes(cls):
+                found.append(Case(f"{kind}-{name}-{option}={value}", {kind: plain | {option: value}}))
+    return found
 
 
-def modes(name: str) -> list[Case]:
-    """One case for each further choice of a word, a switch, or a strength whose default is 0."""
-    schema = pydantic.TypeAdapter(methods.get(name)).json_schema()
-    choices = [
-        (option, value) for option, field in schema.get("properties", {}).items() for value in alternatives(field)
-    ]
-    return [Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}}) for option, value in choices]
+def pieces(name: str) -> list[type]:
+    """The classes that a method's name stands for."""
+    if name not in methods.combinations:
+        return [methods.get(name)]
+    uses = methods.combinations[name].uses
+    return [(methods if kind == "method" else parts[kind]).get(piece) for kind, piece in uses.items()]
+
+
+def fitting(classes: Sequence[type]) -> dict[str, Any]:
+    """Options without which a default would not fit into so few rounds."""
+    return {name: value for name, value in FITTING.items() if any(name in option_fields(cls) for cls in classes)}
+
+
+def modes(cls: type) -> list[tuple[str, Any]]:
+    """Each further choice of a word, a switch, or a strength whose default is 0."""
+    schema = pydantic.TypeAdapter[Any](cls).json_schema()
+    return [(option, value) for option, field in schema.get("properties", {}).items() for value in alternatives(field)]
 
 
 def alternatives(field: Mapping[str, Any]) -> list[Any]:
     if field.get("type") == "boolean":
         return [not field.get("default")]
-    if field.get("type") == "number" and field.get("default") == 0:
-        return [0.1]
+    if field.get("type") in ("number", "integer") and field.get("default") == 0:
+        return [0.1 if field["type"] == "number" else 4]
     return [value for value in field.get("enum", []) if value != field.get("default")]
 
 

@@ -115,17 +115,13 @@ class Federation:
                 self.states.put(device, self.pending[device], ctx.round)
         self.pending.clear()
         self.round = ctx.round
-        self._account(next(iter(messages.values()), None), collector.like)
+        if collector.like is not None:
+            self.sent["up"] = collector.like.size()
         return self._event(ctx, chosen, messages, collector, replies)
-
-    def _account(self, down: Message | None, up: Message | None) -> None:
-        if down is not None:
-            self.sent["down"] = down.size()
-        if up is not None:
-            self.sent["up"] = up.size()
 
     def _message(self, device: int, ctx: Context) -> Message:
         message = self.method.down(self.w, device, self.srv, ctx)
+        self.sent["down"] = message.size()  # without what is sent but once
         if self.plan.merge.public_on_devices and device not in self.states:
             assert ctx.public is not None
             message["public"] = ctx.public.x

@@ -230,6 +230,8 @@ class _StackedChain(torch.autograd.Function):
 class CohortEngine:
     """Trains all devices of a round in this process."""
 
+    workers: list[int] = []
+
     def __init__(self, task: Task, chain: Sequence[str]) -> None:
         self.task, self.chain = task, chain
         self.worker = Worker(task)

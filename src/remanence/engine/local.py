@@ -30,9 +30,16 @@ class Engine(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def workers(self) -> list[int]:
+        """Process numbers, besides this one's."""
+        ...
+
 
 class SerialEngine:
     """One device after another in this process."""
+
+    workers: list[int] = []
 
     def __init__(self, task: Task) -> None:
         self.worker = Worker(task)
@@ -81,6 +88,10 @@ class PoolEngine:
         ]
         answers = sorted(self._share(orders), key=lambda answer: answer["piece"])
         return _summed((answer["correct"], answer["loss"]) for answer in answers)
+
+    @property
+    def workers(self) -> list[int]:
+        return [process.pid for process in self.processes]
 
     def close(self) -> None:
         for connection in self.connections:

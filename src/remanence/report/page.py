@@ -10,7 +10,7 @@ from typing import Any
 
 from remanence import __version__
 from remanence.errors import UserError
-from remanence.report import markup
+from remanence.report import markup, paired
 from remanence.report.groups import Group, flat, group_runs
 from remanence.report.numbers import MISSING, joined
 from remanence.report.script import SCRIPT
@@ -151,7 +151,15 @@ def _result(groups: Sequence[Group]) -> str:
     if any(cell.best for row in rows for cell in row.cells):
         hints.append("★ best of its column.")
     hint = f'<p class="hint">{" ".join(hints)}</p>' if hints else ""
-    return f'<div class="card">{markup.result(rows)}{hint}{markup.column_notes(COLUMNS)}</div>'
+    return f'<div class="card">{markup.result(rows)}{hint}{markup.column_notes(COLUMNS)}</div>{_paired(groups)}'
+
+
+def _paired(groups: Sequence[Group]) -> str:
+    rows = paired.rows(groups) if len(groups) > 1 else []
+    if not rows:
+        return ""
+    table = markup.DataTable(paired.headings(), rows, paired.note(groups))
+    return f'<div class="card"><h3>Paired differences</h3>{markup.data_table(table, "Paired differences")}</div>'
 
 
 def _refused(groups: Sequence[Group]) -> str:

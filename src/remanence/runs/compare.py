@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from remanence.config import Experiment, Tree, parse, variants
-from remanence.errors import UserError
+from remanence.errors import UserError, suggestion
 from remanence.runs.folder import RunFolder
 from remanence.runs.play import Listener, play
 from remanence.runs.record import RunRecord, read_run
@@ -43,6 +43,14 @@ def plan_cells(trees: Sequence[Tree], seeds: int) -> list[Cell]:
             f"label: two experiments are called '{twice.label}' with seed {twice.seed}; set label in their files"
         )
     return cells
+
+
+def reference_first(cells: Sequence[Cell], reference: str) -> list[Cell]:
+    """Differences are taken to the first method."""
+    labels = [cell.label for cell in cells]
+    if reference not in labels:
+        raise UserError(f"--reference: '{reference}' is not compared; {suggestion(reference, labels)}")
+    return sorted(cells, key=lambda cell: cell.label != reference)
 
 
 def with_seed(tree: Tree, number: int) -> Tree:

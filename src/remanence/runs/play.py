@@ -17,6 +17,7 @@ from remanence.core.federation import Event, Federation, Plan
 from remanence.engine.memory import keep_freed_blocks, one_thread
 from remanence.errors import UserError
 from remanence.experiment import Prepared, prepare
+from remanence.measure.memory import PeakMemory
 from remanence.measure.record import digest, summary
 from remanence.measure.storage import state_bytes
 from remanence.runs.devices import DeviceStates
@@ -32,6 +33,7 @@ class Session:
     experiment: Experiment
     folder: RunFolder
     tell: Listener
+    memory: PeakMemory
     history: list[Event] = field(default_factory=list)
     saved_round: int = 0
     saved_time: float = field(default_factory=time.monotonic)
@@ -59,7 +61,9 @@ def play(
     keep_freed_blocks()
     with one_thread(), Federation(prepared.plan, DeviceStates(RunFolder(place).devices)) as federation:
         # Made only now that nothing can be wrong with the experiment any more.
-        session = Session(experiment, folder or RunFolder.create(place, experiment.resolved()), tell)
+        assert federation.engine is not None
+        memory = PeakMemory(federation.engine.workers)
+        session = Session(experiment, folder or RunFolder.create(place, experiment.resolved()), tell, memory)
         with session.folder.locked():
             tell("start", prepared.start | {"path": str(place), "prepare_seconds": prepared.seconds})
             tell("engine", {"line": federation.engine_line})
@@ -169,6 +173,7 @@ def _finish(session: Session, federation: Federation, plan: Plan) -> dict[str, A
         "method": session.experiment.method.name,
         "seed": session.experiment.general.seed,
         "state_bytes": state_bytes(federation),
+        "peak_memory": session.memory.growth(),
         **_speed(session.folder),
         "weights_sha256": digest(federation.w),
     }
