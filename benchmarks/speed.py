@@ -38,7 +38,7 @@ def measure(command: str, given: argparse.Namespace) -> dict[str, Any]:
         settings = Settings(
             command,
             folder,
-            rounds=given.rounds + 1 + WORKLOADS[command].block,
+            rounds=WORKLOADS[command].quick * given.rounds + 1 + WORKLOADS[command].block,
             method=given.method,
             engine=engine,
         )
@@ -135,7 +135,8 @@ def _take_turns(race: Race, players: Mapping[str, Player], rounds: int) -> None:
     order = list(players)
     for turn in turns(WORKLOADS[race.workload], rounds):
         for name in order:
-            race.seconds[name].append(players[name].play(turn)["seconds"] / turn)
+            rounds_of_turn = turn if name == "raw" else turn * WORKLOADS[race.workload].quick
+            race.seconds[name].append(players[name].play(rounds_of_turn)["seconds"] / rounds_of_turn)
         order.reverse()  # whoever came first comes last: a slow drift favours nobody
     race.foreign_cores = foreign.cores()
 

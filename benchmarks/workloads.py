@@ -21,6 +21,7 @@ class Workload:
     epochs: int
     batch: int
     block: int = 1  # most rounds in one turn: a round of a few milliseconds cannot be timed alone
+    quick: int = 1  # rounds of ours for one of the raw loop's: else its turns would be short, just woken up
     classes: int = 10
     lr: float = 0.01
     momentum: float = 0.9
@@ -63,6 +64,7 @@ WORKLOADS = {
         epochs=5,
         batch=10,
         block=50,
+        quick=10,
     ),
     "w3": Workload(
         "ResNet-18, 2 of 10 devices, 1 epoch of 500 images",

@@ -128,10 +128,31 @@ def _digest(dataset: Dataset, fleet: IndexedFleet) -> str:
 
 
 def _model(dataset: Dataset, experiment: Experiment) -> nn.Module:
+    _check_vocabulary(dataset, experiment.model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(experiment.seed("init"), "init"))
         module: nn.Module = experiment.model.build(dataset.shape, dataset.classes)
     return module
+
+
+def _check_vocabulary(dataset: Dataset, model: Any) -> None:
+    """Token numbers are no quantities: only a model with a vocabulary can read them, and it reads nothing else."""
+    used, read = len(dataset.words), getattr(model, "vocabulary", 0)
+    if used and not read:
+        raise UserError(
+            f"model.name: '{model.name}' is not allowed with '{dataset.name}', whose samples are token numbers: "
+            "use a model with a vocabulary, such as fasttext"
+        )
+    if read and not used:
+        raise UserError(
+            f"model.name: '{model.name}' reads token numbers, but the samples of '{dataset.name}' are quantities: "
+            "use it with data.name = 'text' or 'ag-news'"
+        )
+    if used > read:
+        raise UserError(
+            f"model.vocabulary: {read} is not allowed: '{dataset.name}' has {used} token numbers, so at least {used}; "
+            "or lower data.vocabulary"
+        )
 
 
 def _context(experiment: Experiment, dataset: Dataset, public: Samples | None) -> Context:

@@ -1,12 +1,14 @@
 """The cards' equations in float64 NumPy, on softmax regression: nothing here comes from the package."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 Vector = np.ndarray
 Edit = Callable[[Vector], Vector]  # w -> what is added to the gradient of the task
+Task = Callable[[Vector, Vector, Vector, int], Vector]  # w, x, y, classes -> gradient of a batch
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,30 @@ class World:
         return x[ids], y[ids]
 
 
-def gradient(w: Vector, x: Vector, y: Vector, classes: int) -> Vector:
-    """Of the mean cross-entropy."""
+def chances(w: Vector, x: Vector, classes: int) -> Vector:
+    """The softmax of the logits, a row per sample."""
     size = classes * x.shape[1]
     logits = x @ w[:size].reshape(classes, -1).T + w[size:]
     p = np.exp(logits - logits.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    p[np.arange(len(y)), y] -= 1
-    return np.concatenate([(p.T @ x / len(y)).reshape(-1), p.mean(0)])
+    return p / p.sum(1, keepdims=True)
 
 
-def train(world: World, device: int, round: int, w: Vector, edit: Edit) -> tuple[Vector, int]:
+def by_weights(slope: Vector, x: Vector) -> Vector:
+    """The mean gradient by w, from each sample's gradient by its logits."""
+    return np.concatenate([(slope.T @ x / len(x)).reshape(-1), slope.mean(0)])
+
+
+def gradient(w: Vector, x: Vector, y: Vector, classes: int) -> Vector:
+    """Of the mean cross-entropy."""
+    return by_weights(chances(w, x, classes) - np.eye(classes)[y], x)
+
+
+def train(world: World, device: int, round: int, w: Vector, edit: Edit, task: Task = gradient) -> tuple[Vector, int]:
     """w_k and the number of steps."""
     v, steps = np.zeros_like(w), 0
     for epoch in range(1, world.epochs + 1):
         for ids in world.batches(device, round, epoch):
-            g = gradient(w, *world.batch(device, ids), world.classes) + edit(w) + world.weight_decay * w
+            g = task(w, *world.batch(device, ids), world.classes) + edit(w) + world.weight_decay * w
             v = world.momentum * v + g
             w = w - world.rate(round) * v
             steps += 1
@@ -131,6 +141,83 @@ def _nova_count(steps: int, momentum: float, pull: float) -> float:
     for _ in range(steps):
         a = a * (1 - pull) + 1
     return a
+
+
+@dataclass
+class Direction:
+    w: Vector
+    delta: Vector
+
+
+def fedcm(world: World, alpha: float = 0.1, eta_g: float = 1.0) -> Direction:
+    state, decay = Direction(world.start, np.zeros_like(world.start)), world.weight_decay
+    for round, chosen in enumerate(world.participation, start=1):
+        if not chosen:
+            continue
+
+        def mixed(w: Vector, x: Vector, y: Vector, classes: int, delta: Vector = state.delta) -> Vector:
+            return alpha * (gradient(w, x, y, classes) + decay * w) + (1 - alpha) * delta
+
+        undecayed = replace(world, weight_decay=0.0)  # it is inside g
+        answers = [train(undecayed, k, round, state.w, nothing, mixed) for k in chosen]
+        p, rate = world.shares(chosen), world.rate(round)
+        state.delta = sum(q * (state.w - w) / (rate * tau) for q, (w, tau) in zip(p, answers, strict=True))
+        state.w = state.w - eta_g * sum(q * (state.w - w) for q, (w, _) in zip(p, answers, strict=True))
+    return state
+
+
+@dataclass
+class Curved:
+    w: Vector
+    fisher: dict[int, Vector] = field(default_factory=dict)  # F_k, w_k of every device that has ever trained
+    local: dict[int, Vector] = field(default_factory=dict)
+
+
+def fedcurv(world: World, strength: float = 1.0, fisher: str = "per_sample") -> Curved:
+    """The quadratic form itself, not its compact form; each device's latest model is kept."""
+    state = Curved(world.start)
+    for round, chosen in enumerate(world.participation, start=1):
+        if not chosen:
+            continue
+        answers = {k: train(world, k, round, state.w, partial(_pull, state, k, strength))[0] for k in chosen}
+        for k, w in answers.items():
+            state.local[k], state.fisher[k] = w, _fisher(w, *world.devices[k], world.classes, fisher)
+        state.w = sum(p * w for p, w in zip(world.shares(chosen), answers.values(), strict=True))
+    return state
+
+
+def _pull(state: Curved, device: int, strength: float, w: Vector) -> Vector:
+    """The gradient of strength * sum over the others of (w - w_j) diag(F_j) (w - w_j)."""
+    others = [j for j in state.fisher if j != device]
+    return strength * sum((2 * state.fisher[j] * (w - state.local[j]) for j in others), np.zeros_like(w))
+
+
+def _fisher(w: Vector, x: Vector, y: Vector, classes: int, kind: str) -> Vector:
+    """`batch`: all samples of the device are one batch."""
+    if kind == "batch":
+        return gradient(w, x, y, classes) ** 2
+    return np.mean([gradient(w, x[i : i + 1], y[i : i + 1], classes) ** 2 for i in range(len(y))], axis=0)
+
+
+def fedga(world: World, variant: str = "code") -> Vector:
+    w_g, task = world.start, partial(_calibrated, variant=variant)
+    for round, chosen in enumerate(world.participation, start=1):
+        local = [train(world, k, round, w_g, nothing, task)[0] for k in chosen]
+        w_g = sum(p * w for p, w in zip(world.shares(chosen), local, strict=True))
+    return w_g
+
+
+def _calibrated(w: Vector, x: Vector, y: Vector, classes: int, variant: str) -> Vector:
+    return by_weights(calibrated_slope(chances(w, x, classes), y, variant), x)
+
+
+def calibrated_slope(p: Vector, y: Vector, variant: str) -> Vector:
+    """The gradient by the logits, as the card works it out; a row per sample."""
+    n, one_hot = np.bincount(y, minlength=p.shape[1]), np.eye(p.shape[1])[y]
+    ratio = n / n[y][:, np.newaxis]
+    if variant == "code":
+        return p * (1 - (p * ratio).sum(1, keepdims=True) + ratio) - one_hot
+    return np.where(one_hot == 1, p - 1, p * ratio)
 
 
 def server_step(

@@ -142,6 +142,58 @@ def test_csv(
     refused(call("run", "good.toml", "--set", "data.path=table.csv"), "table.csv", *words)
 
 
+TEXT = "label,text\n" + "".join(f"{i % 2},word{i} or{i % 3}\n" for i in range(40))
+TEXTS: list[tuple[str, Maker, list[str]]] = [
+    ("missing", lambda path: None, ["data.path"]),
+    ("empty", raw(b""), ["empty"]),
+    ("only-a-header", text("label,text\n"), ["no samples"]),
+    ("garbage", raw(bytes(range(256)) * 9), []),
+    ("without-label", text(TEXT.replace("label", "lable")), ["label"]),
+    ("without-text", text(TEXT.replace("text", "txt")), ["text"]),
+    ("ragged", text(TEXT.replace("or1\n", "or1,more\n")), ["row 2", "3 cells"]),
+    ("open-quote", text(TEXT.replace("word7", '"word7')), []),
+    ("missing-label", text(TEXT.replace("\n1,word7", "\n,word7")), ["label", "row 8"]),
+    ("negative-label", text(TEXT.replace("\n1,word7", "\n-1,word7")), ["-1", "row 8"]),
+    ("no-words", text("label,text\n" + "0,...\n1,!\n" * 30), ["no words"]),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), [(m, w) for _, m, w in TEXTS], ids=[name for name, *_ in TEXTS])
+@pytest.mark.parametrize("name", ["text", "ag-news"])
+def test_texts(name: str, make: Maker, words: list[str], call: Call, inside: Path) -> None:
+    make(inside / "news.csv")
+    ended = call("run", "good.toml", "--set", "data.path=news.csv", "--set", f"data.name={name}")
+    refused(ended, "news.csv", *words)
+
+
+def test_a_table_of_text_is_not_for_every_model(call: Call, inside: Path) -> None:
+    text(TEXT)(inside / "news.csv")
+    settings = ["--set", "data.path=news.csv", "--set", "data.name=text"]
+    refused(call("run", "good.toml", *settings), "model.name", "mlp", "news", "fasttext")
+    model = ["--set", "model={name='fasttext', vocabulary=9}"]
+    refused(call("run", "good.toml", *settings, *model), "model.vocabulary", "9", "37", "data.vocabulary")
+
+
+def test_a_table_of_text_is_trained_on(inside: Path) -> None:
+    text(TEXT)(inside / "news.csv")
+    ended = run_fork(
+        inside,
+        "run",
+        "good.toml",
+        "--runs",
+        inside / "runs",
+        "--json",
+        "--set",
+        "data={name='text', path='news.csv', length=4}",
+        "--set",
+        "model={name='fasttext', vocabulary=50}",
+        "--set",
+        "devices.smallest=0",
+    )
+    assert ended.code == 0, ended.err
+    assert 0 <= ended.json["accuracy"] <= 1
+
+
 def test_labels_outside_the_classes(call: Call, inside: Path) -> None:
     npz()(inside / "data.npz")
     text(TABLE.replace(",1\n", ",5\n"))(inside / "table.csv")

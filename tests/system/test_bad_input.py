@@ -273,6 +273,11 @@ COMBINATIONS = [
     (["data.name=digits", "data.path=good.toml"], "data.path"),
     (["data.name=hub", "data.dataset=some/thing"], "data.dataset"),
     (["model={name='vgg11'}"], "vgg11", "8"),
+    (["model={name='mobilenet', norm='bn'}"], "mobilenet", "larger than 16x16"),
+    (["model={name='fasttext'}"], "model.name", "fasttext", "digits", "token numbers"),
+    (["data.name=ag-news", "data.path=nothing.csv"], "data.path", "nothing.csv"),
+    (["data.name=text"], "data.path", "must be given"),
+    (["data.name=tiny-imagenet", "data.path=good.toml"], "data.path", "good.toml", "not a folder"),
 ]
 
 

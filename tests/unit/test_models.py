@@ -20,6 +20,9 @@ IMAGE_MODELS = [
     ("resnet10", {"norm": "bn_nostats"}),
     ("resnet10", {"norm": "gn2"}),
     ("vgg11", {}),
+    ("mobilenet", {"norm": "bn"}),
+    ("mobilenet", {"norm": "bn_nostats"}),
+    ("mobilenet", {"norm": "gn2"}),
 ]
 NORMS = ["bn", "bn_nostats", "gn2"]
 
@@ -68,6 +71,9 @@ COUNTS = [
     ("vgg11", (3, 32, 32), 100, {}, 9_797_092),
     ("vgg11", (1, 28, 28), 10, {}, 9_750_922 - 2 * 9 * 64),  # two input channels fewer, four poolings
     ("vgg11", (3, 64, 64), 10, {}, 9_750_922 + 3 * 512 * 512),  # 2x2 pixels reach the first linear layer
+    *[("mobilenet", (3, 32, 32), 10, {"norm": norm}, 3_217_226) for norm in NORMS],
+    ("mobilenet", (1, 28, 28), 100, {}, 3_217_226 - 2 * 9 * 32 + 90 * 1025),
+    ("mobilenet", (3, 64, 64), 200, {}, 3_217_226 + 190 * 1025),
     ("lenet5", (1, 28, 28), 10, {}, 44_426),
     ("lenet5", (1, 28, 28), 10, {"second_relu": True}, 44_426),
     ("lenet5", (3, 32, 32), 10, {}, 6 * 76 + 400 * 120 + LENET_BEHIND),
@@ -121,7 +127,15 @@ def test_forward_is_head_of_features(name, values):
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    [("mlp", 64), ("simple-cnn", 512), ("lenet5", 84), ("resnet10", 512), ("resnet18", 512), ("vgg11", 512)],
+    [
+        ("mlp", 64),
+        ("simple-cnn", 512),
+        ("lenet5", 84),
+        ("resnet10", 512),
+        ("resnet18", 512),
+        ("vgg11", 512),
+        ("mobilenet", 1024),
+    ],
 )
 def test_feature_width(name, width):
     assert make(name, (1, 28, 28), 10).head.in_features == width
@@ -316,6 +330,30 @@ def test_bn_training_moves_its_running_statistics():
     assert torch.equal(moved, model.features.norm.running_mean)
 
 
+# --------------------------------------------------------------------------------------------- MobileNet
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_mobilenet_in_training_is_the_written_out_function(norm):
+    model = make("mobilenet", (3, 32, 32), 10, norm=norm)
+    x, convolve = noise(4, 3, 32, 32), nn.functional.conv2d
+    widths = [64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024]
+    with torch.no_grad():
+        parameters = iter(model.features.parameters())
+        y = convolve(x, next(parameters), padding=1)
+        y = torch.relu(normalise(norm, y, next(parameters), next(parameters)))
+        for number, width in enumerate(widths, start=1):
+            stride = 2 if number in (2, 4, 6, 12) else 1
+            y = convolve(y, next(parameters), stride=stride, padding=1, groups=y.shape[1])
+            y = torch.relu(normalise(norm, y, next(parameters), next(parameters)))
+            y = torch.relu(normalise(norm, convolve(y, next(parameters)), next(parameters), next(parameters)))
+            assert y.shape[1] == width
+        assert next(parameters, None) is None
+        assert y.shape == (4, 1024, 2, 2)
+        expected = nn.functional.linear(y.mean((2, 3)), model.head.weight, model.head.bias)
+        assert torch.allclose(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
 # ------------------------------------------------------------------------------------------------ starts
 
 
@@ -419,7 +457,9 @@ def test_stacked_devices_have_the_gradients_of_single_ones(name, values):
 
 
 def test_every_model_is_registered():
-    assert {"mlp", "simple-cnn", "lenet5", "resnet10", "resnet18", "vgg11"} <= set(models.names())
+    assert {"mlp", "simple-cnn", "lenet5", "resnet10", "resnet18", "vgg11", "mobilenet", "fasttext"} <= set(
+        models.names()
+    )
 
 
 @pytest.mark.parametrize(
@@ -434,6 +474,8 @@ def test_every_model_is_registered():
         ("resnet10", {}, (64,), "1x1"),
         ("resnet18", {"norm": "bn"}, (1, 8, 8), "larger than 8x8"),
         ("resnet10", {"norm": "bn_nostats"}, (3, 8, 2), "larger than 8x8"),
+        ("mobilenet", {}, (64,), "1x1"),
+        ("mobilenet", {"norm": "bn"}, (3, 16, 16), "larger than 16x16"),
         ("vgg11", {}, (3, 15, 32), "16x16"),
         ("vgg11", {}, (0, 32, 32), "16x16"),
         ("mlp", {}, (), "at least one input value"),
@@ -456,6 +498,7 @@ def test_the_smallest_inputs_are_taken():
         ("simple-cnn", {"padded": False}, (1, 16, 16)),
         ("lenet5", {}, (1, 16, 16)),
         ("resnet10", {}, (1, 1, 1)),
+        ("mobilenet", {}, (1, 1, 1)),
         ("vgg11", {}, (1, 16, 16)),
         ("mlp", {}, (1,)),
     ):

@@ -1,5 +1,6 @@
 """Every command and snippet of the README runs as it stands there."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -8,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from small_pictures import ARGUMENTS, write_pictures
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -25,7 +28,9 @@ COMMANDS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("readme")
-    (path / "line-7.toml").write_text(blocks("toml")[0])
+    for number, block in enumerate(blocks("toml")):
+        (path / f"{tomllib.loads(block).get('name', number)}.toml").write_text(block)
+    write_pictures(path / "data")
     return path
 
 
@@ -36,8 +41,10 @@ def test_command_runs(command: str, folder: Path) -> None:
         words, where = [sys.executable, *words[1:]], ROOT
     else:
         assert words[0] == "remanence"
-        words, where = [sys.executable, "-m", "remanence.cli", *words[1:]], folder
-    done = subprocess.run(words, cwd=where, capture_output=True, text=True, timeout=240)
+        small = ARGUMENTS if words[1] == "reproduce" else []  # its real cells need the real data and hours
+        words, where = [sys.executable, "-m", "remanence.cli", *words[1:], *small], folder
+    data = os.environ | {"REMANENCE_DATA": str(folder / "data")}
+    done = subprocess.run(words, cwd=where, env=data, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
@@ -55,8 +62,13 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert all(re.search(rf"^{name}:", makefile, flags=re.MULTILINE) for name in named)
 
 
-def test_experiment_of_the_readme_is_small() -> None:
-    assert tomllib.loads(blocks("toml")[0])["rounds"] <= 50
+@pytest.mark.parametrize("number", range(len(blocks("toml"))))
+def test_experiment_runs(number: int, tmp_path: Path) -> None:
+    assert tomllib.loads(blocks("toml")[number])["rounds"] <= 50
+    (tmp_path / "own.toml").write_text(blocks("toml")[number])
+    words = [sys.executable, "-m", "remanence.cli", "run", "own.toml", "--quiet", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
 
 
 def test_links_and_pictures_of_the_readme_exist() -> None:

@@ -116,7 +116,7 @@ class Federation:
         self.pending.clear()
         self.round = ctx.round
         if collector.like is not None:
-            self.sent["up"] = collector.like.size()
+            self.sent["up"] = collector.size
         return self._event(ctx, chosen, messages, collector, replies)
 
     def _message(self, device: int, ctx: Context) -> Message:

@@ -155,7 +155,7 @@ def kept(method: Method, message: Message) -> Message:
 def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
     """The training loop. Returns the summed loss of the steps, of every device."""
     net, total = local.net, torch.zeros(local.devices)
-    # A stack knows the plain loss in closed form: the same bits, sooner.
+    # A stack knows the plain loss in closed form, which is sooner done.
     closed = type(method).loss is Method.loss and hasattr(net, "cross_entropy")
     gradient = net.cross_entropy if closed else partial(_by_autograd, method, local)  # type: ignore[attr-defined]
     with torch.inference_mode(closed):  # less bookkeeping in every operation, where autograd is not needed

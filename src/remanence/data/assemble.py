@@ -65,13 +65,19 @@ def assemble_whole(whole: Raw, share: float, about: About) -> Dataset:
     """One undivided set: checked first, so that errors name the rows of the file, then divided."""
     whole = _checked(whole)
     numbers, classes, names = checks.class_numbers([(whole.y, whole.where)], about.classes, about.class_names)
-    chosen = rows_for_testing(numbers[0], share)
-    if not chosen.any() or chosen.all():
-        raise UserError(f"{whole.where}: {len(chosen)} samples are too few for a test share of {share}")
+    train, test = divided(numbers[0], share, whole.where)
     whole = replace(whole, y=numbers[0])
     known = replace(about, classes=classes, class_names=())
-    made = assemble(whole.take(np.flatnonzero(~chosen)), whole.take(np.flatnonzero(chosen)), known)
+    made = assemble(whole.take(train), whole.take(test), known)
     return replace(made, labels=names)
+
+
+def divided(y: np.ndarray, share: float, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the training and of the test part."""
+    chosen = rows_for_testing(y, share)
+    if not chosen.any() or chosen.all():
+        raise UserError(f"{where}: {len(chosen)} samples are too few for a test share of {share}")
+    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
 def rows_for_testing(y: np.ndarray, share: float) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Which column of a table is what."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,16 @@ class Columns:
     drop: tuple[str, ...] = ()
 
     def features(self, present: Sequence[str], path: Path) -> list[str]:
-        roles = {"data.label": (self.label,), "data.group": (self.group,), "data.drop": self.drop}
-        for key, names in roles.items():
-            for name in names:
-                if name is not None and name not in present:
-                    raise UserError(f"{key}: {path} has no column '{name}'; {suggestion(name, present)}")
+        check_present({"data.label": (self.label,), "data.group": (self.group,), "data.drop": self.drop}, present, path)
         features = [name for name in present if name not in (self.label, self.group, *self.drop)]
         if not features:
             raise UserError(f"{path}: no feature columns besides {', '.join(present)}")
         return features
+
+
+def check_present(wanted: Mapping[str, Sequence[str | None]], present: Sequence[str], path: Path) -> None:
+    """`wanted`: the columns that each option names."""
+    for key, names in wanted.items():
+        for name in names:
+            if name is not None and name not in present:
+                raise UserError(f"{key}: {path} has no column '{name}'; {suggestion(name, present)}")

@@ -17,7 +17,7 @@ from remanence.errors import UserError
 
 def read_csv(path: Path, columns: Columns, separator: str) -> Raw:
     """Read by duckdb where it is installed (10 times faster); what it refuses, the plain reader explains."""
-    header = _header(path, separator)
+    header = csv_header(path, separator)
     features = columns.features(header, path)
     return csv_by_duckdb(path, columns, header, features, separator) or _csv_by_hand(
         path, columns, header, features, separator
@@ -30,26 +30,37 @@ def _open(path: Path) -> TextIO:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-def _header(path: Path, separator: str) -> list[str]:
+def csv_first_row(path: Path, separator: str) -> list[str]:
     with reading(path, "CSV"), _open(path) as stream:
-        header = next(csv.reader(stream, delimiter=separator, strict=True), [])
-    if not header:
+        first = next(csv.reader(stream, delimiter=separator, strict=True), [])
+    if not first:
         raise UserError(f"{path}: is empty: no header line")
+    return first
+
+
+def csv_header(path: Path, separator: str) -> list[str]:
+    header = csv_first_row(path, separator)
     doubled = sorted({name for name in header if header.count(name) > 1})
     if doubled:
         raise UserError(f"{path}: column '{doubled[0]}' is there twice")
     return header
 
 
-def _csv_by_hand(path: Path, columns: Columns, header: list[str], features: list[str], separator: str) -> Raw:
+def csv_cells(path: Path, names: Sequence[str], separator: str, header: bool = True) -> dict[str, Sequence[str]]:
+    """Every column as text; `names` are those of the header, or of a file that has none."""
     with reading(path, "CSV"), _open(path) as stream:
         lines = csv.reader(stream, delimiter=separator, strict=True)
-        rows = [row for row in lines if row][1:]
+        rows = [row for row in lines if row][1 if header else 0 :]
     for number, row in enumerate(rows, 1):
-        if len(row) != len(header):
-            raise UserError(f"{path}: row {number} has {len(row)} cells, the header has {len(header)}")
-    cells = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(header, ())
-    x = np.empty((len(rows), len(features)), dtype=np.float32)
+        if len(row) != len(names):
+            first = "the header" if header else "the first"
+            raise UserError(f"{path}: row {number} has {len(row)} cells, {first} has {len(names)}")
+    return dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+
+
+def _csv_by_hand(path: Path, columns: Columns, header: list[str], features: list[str], separator: str) -> Raw:
+    cells = csv_cells(path, header, separator)
+    x = np.empty((len(cells[columns.label]), len(features)), dtype=np.float32)
     with np.errstate(over="ignore"):
         for place, name in enumerate(features):
             x[:, place] = _numbers(cells[name], name, path)

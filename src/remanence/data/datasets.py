@@ -9,6 +9,7 @@ from remanence.data.files import existing
 from remanence.data.idx import is_idx_folder
 from remanence.data.pictures import is_picture_folder
 from remanence.data.samples import Dataset
+from remanence.data.tiny_imagenet import is_tiny_imagenet
 from remanence.errors import UserError
 from remanence.registry import build, datasets
 
@@ -51,6 +52,8 @@ def kind_of(path: Path, key: str = "data.path") -> str:
 def _kind_of_folder(folder: Path) -> str | None:
     if is_idx_folder(folder):
         return "idx"
+    if is_tiny_imagenet(folder):
+        return "tiny-imagenet"
     return cifar_kind(folder) or ("images" if is_picture_folder(folder) else None)
 
 

@@ -1,6 +1,8 @@
 """CSV and Parquet through duckdb, which the extra `tables` brings."""
 
 import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +14,46 @@ from remanence.data.files import first_line
 from remanence.errors import UserError
 
 _NUMERIC = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN", "REAL")
+_PARQUET = "read_parquet($path)"
 
 
 def read_parquet(path: Path, columns: Columns) -> Raw:
+    with _parquet(path) as link:
+        types = _types(link, path)
+        features = columns.features(list(types), path)
+        _check_numeric(path, {name: types[name] for name in features})
+        return _raw(_fetch(link, _PARQUET, {"path": str(path)}, features, columns), features, path, columns)
+
+
+def parquet_names(path: Path) -> list[str]:
+    with _parquet(path) as link:
+        return list(_types(link, path))
+
+
+def parquet_cells(path: Path, names: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The named columns as text; what is missing is empty."""
+    wanted = ", ".join(f"CAST({_quoted(name)} AS VARCHAR) AS c{place}" for place, name in enumerate(names))
+    with _parquet(path) as link:
+        table = link.execute(f"SELECT {wanted} FROM {_PARQUET}", {"path": str(path)}).fetchnumpy()
+    return {name: np.ma.filled(table[f"c{place}"], "").tolist() for place, name in enumerate(names)}
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """A database to read the file with; whatever is wrong with the file is one line."""
     duckdb = _duckdb()
     if duckdb is None:
         raise UserError(f"{path}: reading Parquet needs the extra 'tables': pip install 'remanence[tables]'")
-    source, values = "read_parquet($path)", {"path": str(path)}
     try:
         with _link(duckdb) as link:
-            types = {row[0]: row[1] for row in link.execute(f"DESCRIBE FROM {source}", values).fetchall()}
-            features = columns.features(list(types), path)
-            _check_numeric(path, {name: types[name] for name in features})
-            return _raw(_fetch(link, source, values, features, columns), features, path, columns)
+            yield link
     except duckdb.Error as error:
         raise UserError(f"{path}: broken or not a Parquet file ({first_line(error)})") from None
+
+
+def _types(link: Any, path: Path) -> dict[str, str]:
+    rows = link.execute(f"DESCRIBE FROM {_PARQUET}", {"path": str(path)}).fetchall()
+    return {row[0]: row[1] for row in rows}
 
 
 def csv_by_duckdb(path: Path, columns: Columns, header: list[str], features: list[str], separator: str) -> Raw | None:

@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from remanence.data.assemble import Raw
 from remanence.data.files import first_line
 from remanence.data.pictures import stacked
+from remanence.data.text import Texts, joined
 from remanence.errors import UserError, suggestion
 
 
@@ -35,6 +36,16 @@ def hub_parts(wanted: HubName) -> tuple[Raw, Raw, tuple[str, ...]]:
     names = tuple(getattr(train.features[label], "names", None) or ())
     raws = [_part(table, label, wanted, split) for table, split in ((train, wanted.train), (test, wanted.test))]
     return raws[0], raws[1], names
+
+
+def hub_texts(wanted: HubName, columns: Sequence[str]) -> Texts:
+    """The texts of the training split; the columns are joined."""
+    table = _fetch(_package(wanted.dataset), wanted, wanted.train)
+    label, where = _label(table.features, wanted), f"{wanted.dataset} ({wanted.train})"
+    for name in columns:
+        if name not in table.features:
+            raise UserError(f"{where}: has no column '{name}'; {suggestion(name, table.features)}")
+    return Texts(joined([table[name] for name in columns]), np.asarray(table[label]).astype(str), where)
 
 
 def _package(dataset: str) -> Any:

@@ -36,11 +36,25 @@ def cache_folder() -> Path:
 def load_named(known: Known, path: Path | None, read: Reader) -> Dataset:
     """From the path given, else the user's cache, else an installed package, else the hub."""
     places = _places(known)
-    found = existing(path) if path else next((place for place in places if place.exists()), None)
+    found = find(path, places)
     if found is None:
         return _from_hub(known, places)
     parts = _npz(found) if found.suffix == ".npz" else read(found)
     return _checked(known, parts, str(found))
+
+
+def find(path: Path | None, places: Sequence[Path]) -> Path | None:
+    """The path given, else the first place where something lies."""
+    return existing(path) if path else next((place for place in places if place.exists()), None)
+
+
+def not_found(name: str, places: Sequence[Path], failed: UserError, advice: str) -> UserError:
+    """The line that says what was tried, the hub last, and how to get it."""
+    reason = str(failed).partition("\n")[0].removeprefix("data.dataset: ")
+    return UserError(
+        f"data.name: '{name}' not found. Looked for {', '.join(map(str, places))}; then on the hub: {reason}\n"
+        f"Give data.path: {advice}"
+    )
 
 
 def _places(known: Known) -> list[Path]:
@@ -59,12 +73,7 @@ def _from_hub(known: Known, places: list[Path]) -> Dataset:
     try:
         parts = hub_parts(known.hub)
     except UserError as error:
-        tried = ", ".join(map(str, places))
-        reason = str(error).partition("\n")[0].removeprefix("data.dataset: ")
-        raise UserError(
-            f"data.name: '{known.about.name}' not found. Looked for {tried}; then on the hub: {reason}\n"
-            f"Give data.path: {known.advice}"
-        ) from None
+        raise not_found(known.about.name, places, error, known.advice) from None
     return _checked(known, parts, f"hub: {known.hub.dataset}")
 
 

@@ -26,7 +26,7 @@ class Form:
 
 
 def is_picture_folder(folder: Path) -> bool:
-    return any(_pictures(inner) for inner in class_folders(folder) + class_folders(folder / "train"))
+    return any(pictures_in(inner) for inner in class_folders(folder) + class_folders(folder / "train"))
 
 
 def picture_parts(folder: Path, form: Form) -> tuple[tuple[Raw, Raw] | Raw, tuple[str, ...]]:
@@ -50,32 +50,52 @@ def class_folders(folder: Path) -> list[Path]:
 
 def stacked(images: Sequence[np.ndarray], names: Sequence[str], where: str) -> np.ndarray:
     """Equal images (height, width[, channels]) as one array with the channels second."""
-    for image, name in zip(images, names, strict=True):
-        if image.shape != images[0].shape:
-            raise UserError(
-                f"{where}: pictures differ in size: {names[0]} is {_size(images[0])}, {name} is "
-                f"{_size(image)}; give data.size"
-            )
-    x = np.stack(images)
-    return x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
+    parts = [_channels_first(image) for image in images]
+    for part, name in zip(parts, names, strict=True):
+        if part.shape != parts[0].shape:
+            raise _differ(where, (names[0], parts[0]), (name, part))
+    return np.stack(parts)
+
+
+def _channels_first(image: np.ndarray) -> np.ndarray:
+    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+
+
+def _differ(where: str, *two: tuple[str, np.ndarray]) -> UserError:
+    sizes = [f"{name} is {image.shape[2]}x{image.shape[1]}" for name, image in two]
+    return UserError(f"{where}: pictures differ in size: {', '.join(sizes)}; give data.size")
 
 
 def _part(folder: Path, names: Sequence[str], form: Form) -> Raw:
     for inner in class_folders(folder):
         if inner.name not in names:
             raise UserError(f"{inner}: not a class of the training part; {suggestion(inner.name, names)}")
-    files = [(path, number) for number, name in enumerate(names) for path in _pictures(folder / name)]
+    files = [(path, number) for number, name in enumerate(names) for path in pictures_in(folder / name)]
     if not files:
         raise UserError(f"{folder}: no pictures in class folders ({folder.name}/<class>/*.png, .jpg, ...)")
+    return decoded(files, form, folder)
+
+
+def decoded(files: Sequence[tuple[Path, int]], form: Form, folder: Path) -> Raw:
+    """Pictures with their class numbers; at least one."""
     pillow = _pillow(folder)
-    # Decoding releases the interpreter lock.
-    with ThreadPoolExecutor() as pool:
-        images = list(pool.map(lambda file: _decoded(pillow, file[0], form), files))
-    x = stacked(images, [path.name for path, _ in files], str(folder))
+    first = _channels_first(_decoded(pillow, files[0][0], form))
+    x = np.empty((len(files), *first.shape), np.uint8)  # filled in place: all pictures are in memory only once
+
+    def put(place: int) -> None:
+        path = files[place][0]
+        image = _channels_first(_decoded(pillow, path, form))
+        if image.shape != first.shape:
+            raise _differ(str(folder), (files[0][0].name, first), (path.name, image))
+        x[place] = image
+
+    with ThreadPoolExecutor() as pool:  # decoding releases the interpreter lock
+        for _ in pool.map(put, range(len(files))):
+            pass
     return Raw(x, np.array([number for _, number in files], dtype=np.int64), str(folder))
 
 
-def _pictures(folder: Path) -> list[Path]:
+def pictures_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
 
 
@@ -99,7 +119,3 @@ def _decoded(pillow: Any, path: Path, form: Form) -> np.ndarray:
             return np.asarray(image)
     except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
         raise UserError(f"{path}: broken or not a picture ({first_line(error)})") from None
-
-
-def _size(image: np.ndarray) -> str:
-    return f"{image.shape[1]}x{image.shape[0]}"

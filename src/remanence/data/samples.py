@@ -34,6 +34,7 @@ class Dataset:
     std: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()  # class names, when known
     origin: str = ""  # what was read, for the run's evidence
+    words: tuple[str, ...] = ()  # of text, whose samples are rows of token numbers: what each number stands for
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Rounds until a curve reaches a target: the first time, and with its moving mean, which noise does not fool."""
 
 from collections.abc import Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 WINDOW = 5
@@ -13,7 +14,8 @@ def rounds_to(target: float, rounds: Sequence[int], values: Sequence[float]) -> 
 
 def rounds_to_mean(target: float, rounds: Sequence[int], values: Sequence[float]) -> int | None:
     """The same for the mean of the last five measured values."""
-    means = [sum(values[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(values) + 1)]
+    # Not sum / 5: five times the target would often come to a little less than the target.
+    means = [mean(values[end - WINDOW : end]) for end in range(WINDOW, len(values) + 1)]
     return rounds_to(target, rounds[WINDOW - 1 :], means) if means else None
 
 

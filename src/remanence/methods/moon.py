@@ -37,7 +37,7 @@ class Moon(Method):
         net.load(message["w"])
         if self.mu:
             assert ctx.start is not None
-            ctx.teachers[1].load(dev.get("previous", ctx.start))
+            ctx.teachers[1].load(dev.pop("previous", ctx.start))  # not held twice while it trains
 
     def loss(self, net: Network, batch: Batch, dev: State, ctx: Context) -> Tensor:
         if not self.mu:

@@ -61,13 +61,8 @@ class ResNet18:
 
 
 def residual_network(name: str, blocks: int, norm: Norm, shape: tuple[int, ...], classes: int) -> Classifier:
-    planes, height, width = image_size(name, shape, 1)
-    if norm != "gn2" and max(height, width) <= 8:
-        # The last map would be one pixel, and a batch of one sample has no variance: refuse before training.
-        raise UserError(
-            f"model '{name}' with norm '{norm}' needs images larger than 8x8 pixels; "
-            f"got shape {tuple(shape)}; norm 'gn2' takes any size"
-        )
+    planes, *_ = image_size(name, shape, 1)
+    check_last_map(name, norm, shape, 8)
     channels = STAGES[0][0]
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv=nn.Conv2d(planes, channels, 3, padding=1, bias=False),
@@ -79,6 +74,15 @@ def residual_network(name: str, blocks: int, norm: Norm, shape: tuple[int, ...],
         channels = after
     layers["pool"] = MeanPool()
     return Classifier(nn.Sequential(layers), channels, classes)
+
+
+def check_last_map(name: str, norm: Norm, shape: tuple[int, ...], shrink: int) -> None:
+    """Batch statistics of a last map of one pixel: a batch of one sample has no variance; refuse before training."""
+    if norm != "gn2" and max(shape[1:]) <= shrink:
+        raise UserError(
+            f"model '{name}' with norm '{norm}' needs images larger than {shrink}x{shrink} pixels; "
+            f"got shape {tuple(shape)}; norm 'gn2' takes any size"
+        )
 
 
 def normalisation(norm: Norm, channels: int) -> nn.Module:

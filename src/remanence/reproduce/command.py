@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from remanence.reproduce.page import page_text
 from remanence.reproduce.play import Cell, plan_cells, play_cells, wanted
 from remanence.reproduce.suite import PaperTable, Suite, find_tables
 from remanence.runs.compare import numbered_path
+
+SEEDS = 3  # as many as the papers run; the page looks for so many
 
 
 def reproduce_tables(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -46,8 +49,11 @@ def _cells(arguments: argparse.Namespace, suite: Suite, tables: Sequence[PaperTa
 
 def _all_cells(arguments: argparse.Namespace, suite: Suite) -> list[Cell]:
     """Of every table of the paper: the page shows what was run at any time."""
-    chosen = suite.chosen(suite.tables, ["*"])
-    return plan_cells(suite, chosen, max(arguments.seeds, 3), lambda tree: _settled(tree, arguments))
+    cells: list[Cell] = []
+    for chosen in suite.chosen(suite.tables, ["*"]):
+        with suppress(UserError):  # what the user set does not fit this cell: it cannot have been run
+            cells += plan_cells(suite, [chosen], max(arguments.seeds, SEEDS), lambda tree: _settled(tree, arguments))
+    return cells
 
 
 def _settled(tree: Tree, arguments: argparse.Namespace) -> Tree:

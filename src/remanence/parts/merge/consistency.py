@@ -54,7 +54,9 @@ class Consistency(Merge):
         assert ctx.net is not None
         assert ctx.public is not None
         ctx.net.load(upload["w"])
-        return {"scores": variances(ctx.net, ctx.public.x)}
+        derived = Message(scores=variances(ctx.net, ctx.public.x))
+        derived.check_finite()  # weights may be finite where the logits' variance is not
+        return derived
 
     def weigh(self, messages: Mapping[int, Message], ctx: Context) -> Tensor:
         scores = torch.stack([message["scores"] for message in messages.values()]).double()
@@ -84,7 +86,7 @@ def capped(shares: Tensor, cap: float) -> Tensor:
     while bool((shares > cap + 1e-12).any()):
         fixed |= shares > cap
         free = shares * ~fixed
-        rest = 1 - cap * int(fixed.sum())
-        grown = free * (rest / free.sum()) if float(free.sum()) else ~fixed * (rest / int((~fixed).sum()))
-        shares = torch.where(fixed, cap, grown)
+        if not float(free.sum()):
+            free = (~fixed).to(shares.dtype)
+        shares = torch.where(fixed, cap, free * ((1 - cap * int(fixed.sum())) / free.sum()))
     return shares

@@ -1,0 +1,150 @@
+"""`remanence reproduce`: cells of a paper's tables on made-up pictures, a page, and nothing twice."""
+
+import json
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from remanence.config import parse
+from remanence.reproduce.suite import find_tables, papers
+from small_pictures import ARGUMENTS, write_pictures
+from system.running import Ended, good, run_fork, run_program, without_report
+
+CELLS = "fedavg.cifar10-s2,fedpsd.cifar10-s2"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "data")
+    return tmp_path
+
+
+def with_data(folder: Path) -> None:
+    os.environ["REMANENCE_DATA"] = str(folder / "data")
+    without_report()
+
+
+def call(folder: Path, *arguments: str) -> Ended:
+    return run_fork(folder, *arguments, "--runs", folder / "runs", prepare=partial(with_data, folder))
+
+
+def reproduce(folder: Path, *arguments: str, table: str = "fedpsd-6") -> Ended:
+    return call(folder, "reproduce", table, "--jobs", "1", *ARGUMENTS, *arguments)
+
+
+def page(folder: Path) -> str:
+    return (folder / "fedpsd.md").read_text()
+
+
+def row(text: str, method: str, table: str = "fedpsd-6") -> str:
+    inside = text.split(f"## {table}\n")[1].split("\n## ")[0]
+    return next(line for line in inside.splitlines() if line.startswith(f"| {method} "))
+
+
+def test_cells_are_run_kept_and_shown(folder: Path) -> None:
+    answer = good(reproduce(folder, "--cells", CELLS, "--rounds", "2", "--out", f"{folder}/kept", "--json")).json
+    assert answer["rounds"] == {"fedavg.cifar10-s2-seed1": 2, "fedpsd.cifar10-s2-seed1": 2}
+    assert answer["failed"] == {}
+    text = page(folder / "kept")
+    assert row(text, "FedAvg").count("not run") == 1
+    assert "**20.14** / " in row(text, "FedAvg")
+    assert "(2)" in row(text, "FedPSD")
+    assert row(text, "RHPK + PSD").count("not run") == 2
+    assert row(text, "FedPSD", "fedpsd-1").count("not run") == 5  # the same run serves every table
+    events = (folder / "kept" / "fedpsd.cifar10-s2-seed1" / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in events] == ["start", "round", "round"]
+    assert not list((folder / "kept").rglob("*.safetensors"))
+
+
+def test_the_page_shows_the_last_value_of_the_runs(folder: Path) -> None:
+    good(reproduce(folder, "--cells", CELLS, "--out", f"{folder}/kept"))
+    events = (folder / "kept" / "fedavg.cifar10-s2-seed1" / "events.jsonl").read_text().splitlines()
+    last = json.loads(events[-1])["client_acc_global"]
+    assert f"**20.14** / {100 * last:.2f} " in row(page(folder / "kept"), "FedAvg")
+
+
+def test_resume_plays_only_what_is_missing(folder: Path) -> None:
+    good(reproduce(folder, "--cells", CELLS, "--rounds", "2"))
+    run = folder / "runs" / "fedpsd" / "fedavg.cifar10-s2-seed1"
+    first = (run / "timing.jsonl").read_text()
+    good(reproduce(folder, "--cells", CELLS, "--rounds", "2", "--resume"))
+    assert (run / "timing.jsonl").read_text() == first
+    good(reproduce(folder, "--cells", CELLS, "--resume"))
+    assert (run / "timing.jsonl").read_text().startswith(first)
+    assert (run / "result.json").exists()
+    good(reproduce(folder, "--cells", "fedavg.cifar10-s2"))
+    again = folder / "runs" / "fedpsd-2" / "fedavg.cifar10-s2-seed1"
+    assert (again / "events.jsonl").read_bytes() == (run / "events.jsonl").read_bytes()
+
+
+def test_what_is_kept_is_not_run_again(folder: Path) -> None:
+    good(reproduce(folder, "--cells", CELLS, "--out", f"{folder}/kept"))
+    shutil.rmtree(folder / "runs")
+    ended = good(reproduce(folder, "--cells", CELLS, "--out", f"{folder}/kept", "--resume"))
+    assert "2 cells, 2 of them done" in ended.out
+    assert not (folder / "runs" / "fedpsd").exists()
+
+
+def test_other_settings_are_another_cell(folder: Path) -> None:
+    good(reproduce(folder, "--cells", "fedavg.cifar10-s2", "--out", f"{folder}/kept"))
+    answer = good(reproduce(folder, "--cells", "fedavg.cifar10-s2", "--out", f"{folder}/kept", "--page-only", "--json",
+                            "--set", "train.lr=0.5")).json  # fmt: skip
+    assert answer["rounds"] == {"fedavg.cifar10-s2-seed1": 0}
+
+
+def test_cells_at_the_same_time_give_the_same_bits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good(reproduce(folder, "--cells", CELLS))
+    monkeypatch.setenv("REMANENCE_DATA", str(folder / "data"))
+    good(run_program("reproduce", "fedpsd-6", "--cells", CELLS, "--jobs", "2", *ARGUMENTS, folder=folder))
+    for cell in CELLS.split(","):
+        one, other = (folder / "runs" / name / f"{cell}-seed1" / "events.jsonl" for name in ("fedpsd", "fedpsd-2"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_two_seeds_have_a_deviation(folder: Path) -> None:
+    good(reproduce(folder, "--cells", "fedavg.cifar10-s2", "--rounds", "1", "--seeds", "2", "--out", f"{folder}/kept"))
+    assert " ±" in row(page(folder / "kept"), "FedAvg")
+
+
+def test_rounds_to_the_reference(folder: Path) -> None:
+    good(reproduce(folder, "--cells", CELLS, "--out", f"{folder}/kept", table="fedpsd-5"))
+    assert "**200** / " in row(page(folder / "kept"), "FedAvg", "fedpsd-5")
+    assert "not run" not in row(page(folder / "kept"), "FedPSD", "fedpsd-5").split("|")[2]
+
+
+def test_a_cell_without_its_data_does_not_stop_the_others(folder: Path) -> None:
+    ended = reproduce(folder, "--cells", "fedavg.cifar10-s2,fedavg.mnist-s2", table="fedpsd-1")
+    assert ended.code == 1
+    assert "fedavg.mnist-s2-seed1: data.name: 'mnist' not found" in ended.err
+    assert "Traceback" not in ended.err
+    assert "**20.45** / " in row(page(folder / "runs" / "fedpsd"), "FedAvg", "fedpsd-1")
+    assert row(page(folder / "runs" / "fedpsd"), "FedAvg", "fedpsd-1").split("|")[2].strip() == "**55.92** / not run"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["fedpsd-9"], "reproduce: unknown table 'fedpsd-9'; did you mean 'fedpsd-7'?"),
+        (["fedpsd-6", "--cells", "fedpsd.cifar"], "--cells: no cell is called 'fedpsd.cifar'; did you mean"),
+        (["fedpsd-6", "--cells", ","], "--cells: ',' names no cell"),
+        (["fedpsd-6", "--rounds", "0"], "argument --rounds: '0' is not a whole number, 1 or more"),
+        (["fedpsd-6", "--set", "train.lr=-1"], "train.lr: -1 is not allowed"),
+    ],
+)
+def test_wrong_calls(arguments: list[str], line: str, folder: Path) -> None:
+    ended = call(folder, "reproduce", *arguments)
+    assert ended.code == 2
+    assert ended.err.startswith(f"remanence: {line}")
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_cell_of_every_table_is_a_valid_experiment(paper: str) -> None:
+    _, suite, tables = find_tables(paper)
+    for method, setting in suite.chosen(tables, ["*"]):
+        assert parse(suite.cell(method, setting)).general.name == f"{method}.{setting}"
+    for table in tables:
+        assert {len(numbers) for numbers in table.published.values()} == {len(table.columns)}
