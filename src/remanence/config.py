@@ -176,7 +176,8 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
 def _labelled(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """A combination's name would be lost in the resolved file, which names its pieces."""
     name = _table(tree, "method").get("name")
-    return {**tree, "label": name} if name in methods.combinations and not tree.get("label") else tree
+    known = isinstance(name, str) and name in methods.combinations
+    return {**tree, "label": name} if known and not tree.get("label") else tree
 
 
 def _table(tree: Mapping[str, Any], section: str) -> Tree:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from by_hand import Vector, World, by_weights, chances
-from paired import TRAINING, WITH_MOMENTUM, distance, simulated, world
+from paired import TRAINING, WITH_MOMENTUM, distance, flat, simulated, world
 from torch import Tensor, nn
 from worlds import (
     ONE_BY_ONE,
@@ -344,24 +344,28 @@ def test_every_variant_is_another_method() -> None:
 
 def test_samples_not_seen_before_are_not_distilled() -> None:
     """Round 1 trains on sample 0 alone; in round 2 its divergence is divided by the whole batch."""
-    some, all_ids = torch.tensor([0]), torch.tensor([2, 0, 1])
-    steps: list[float] = []
+    some, every = torch.tensor([0]), torch.tensor([2, 0, 1])
+    distilled: list[float] = []
 
     class Watched(FedPSD):
         def loss(self, net: Network, batch: Batch, dev: State, ctx: Context) -> Tensor:
             losses = super().loss(net, batch, dev, ctx)
-            if ctx.round == 2:
-                extra = losses - F.cross_entropy(net(batch.x), batch.y, reduction="none")
-                steps.extend(extra.tolist())
+            with torch.no_grad():
+                distilled.extend((losses - F.cross_entropy(net(batch.x), batch.y, reduction="none")).tolist())
             return losses
 
-    device = (torch.eye(3), torch.tensor([0, 1, 2]))
-    remanence.simulate(
-        Watched(), model=softmax_model(3), devices=[device], rounds=2, lr=0.5, engine=ONE_BY_ONE,
-        batches=lambda device, round, epoch: [some if round == 1 else all_ids],
+    table, samples = [[0], [0], []], (torch.eye(3), torch.tensor([0, 1, 2]))
+    result = remanence.simulate(
+        Watched(), model=softmax_model(3), devices=[samples], rounds=3, participation=table, lr=0.5,
+        batches=lambda device, round, epoch: [some if round == 1 else every], engine=ONE_BY_ONE,
     )  # fmt: skip
-    assert near([steps[0], steps[2]], 0.0, 0.0)
-    assert steps[1] > 0.01
+    assert near(distilled[:2] + distilled[3:], 0.0, 0.0, 0.0)
+    assert distilled[2] > 1e-4
+    by_hand = World(
+        [tuple(tensor.numpy() for tensor in samples)], flat(*softmax_model(3).parameters()), 3,
+        lambda device, round, epoch: [(some if round == 1 else every).numpy()], table, lr=0.5,
+    )  # fmt: skip
+    assert distance(result.weights, Calculation(by_hand).run()) < 1e-6
 
 
 # ---- switches off

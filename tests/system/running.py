@@ -212,13 +212,13 @@ def refused(ended: Ended, *words: str, code: int = 2) -> None:
 
 
 def same_end(one: Ended, other: Ended) -> None:
-    """Same result but for the time it took and where it lies; same bytes in the log of events."""
+    """Same result but for time and memory it took and where it lies; same bytes in the log of events."""
     assert (one.code, one.err, other.code, other.err) == (0, "", 0, "")
     facts = [
         {
             name: value
             for name, value in ended.json.items()
-            if name not in ("run", "report", "seconds", "samples_per_second")
+            if name not in ("run", "report", "seconds", "samples_per_second", "peak_memory")
         }
         for ended in (one, other)
     ]

@@ -168,7 +168,7 @@ def test_texts(name: str, make: Maker, words: list[str], call: Call, inside: Pat
 
 def test_a_table_of_text_is_not_for_every_model(call: Call, inside: Path) -> None:
     text(TEXT)(inside / "news.csv")
-    settings = ["--set", "data.path=news.csv", "--set", "data.name=text"]
+    settings = ["--set", "data.path=news.csv", "--set", "data.name=text", "--set", "devices.smallest=0"]
     refused(call("run", "good.toml", *settings), "model.name", "mlp", "news", "fasttext")
     model = ["--set", "model={name='fasttext', vocabulary=9}"]
     refused(call("run", "good.toml", *settings, *model), "model.vocabulary", "9", "37", "data.vocabulary")

@@ -256,7 +256,7 @@ def test_compare_is_paired(compared: Ended) -> None:
 
 
 def test_compare_prints_one_table(compared: Ended) -> None:
-    table = compared.err[compared.err.rindex("\nMethod") :].splitlines()
+    table = compared.err[compared.err.index("\nMethod") :].partition("\n\n")[0].splitlines()
     rows = {line.split()[0]: line.split()[1] for line in table if line.startswith(("scaffold", "fedadam"))}
     assert rows == {"scaffold": "2", "fedadam": "2"}
 

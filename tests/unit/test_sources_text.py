@@ -216,8 +216,11 @@ def test_ag_news_from_the_cache_and_from_parquet(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("", "is empty"),
-        ("a,b\n1,2\n", "needs the columns label, title and description; it has a, b"),
-        ("label,title\n1,2\n", "needs the columns label, title and description; it has label, title"),
+        ("a,b\n1,2\n", "needs the columns label and text, or label, title and description; it has a, b"),
+        (
+            "label,title\n1,2\n",
+            "needs the columns label and text, or label, title and description; it has label, title",
+        ),
         ("1,title\n", "without a header line it needs class, title, description; it has 2 columns"),
         ("1,title,text\n2,title\n", "row 2 has 2 cells, the first has 3"),
         ("1,title,text\n0,title,text\n", "label '0' in row 2 is not allowed: 1 to 4, or World, Sports"),

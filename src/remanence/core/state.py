@@ -13,23 +13,26 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from remanence.core.aligned import aligned
 from remanence.errors import RunError, UserError
 
 State = dict[str, Any]
+Positions = dict[tuple, tuple[int, Tensor]]  # where a tensor lies in memory -> its number, and itself to keep it there
 _PLAIN = (str, int, float, bool, type(None))
 
 
 def flatten(tree: Any) -> tuple[Any, list[Tensor]]:
-    """A JSON-able skeleton and the tensors it refers to by position; a tensor met twice is stored once."""
-    positions: dict[int, tuple[int, Tensor]] = {}
+    """A JSON-able skeleton and the tensors it refers to by position; memory met twice is stored once."""
+    positions: Positions = {}
     skeleton = _skeleton(tree, "", positions)
     return skeleton, [tensor for _, tensor in positions.values()]
 
 
 # Not a function inside `flatten`: one that calls itself keeps every tensor it saw alive until a garbage collection.
-def _skeleton(value: Any, path: str, positions: dict[int, tuple[int, Tensor]]) -> Any:
+def _skeleton(value: Any, path: str, positions: Positions) -> Any:
     if isinstance(value, Tensor):
-        return {"tensor": positions.setdefault(id(value), (len(positions), value))[0]}
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)  # not `id`: views of one are one
+        return {"tensor": positions.setdefault(place, (len(positions), value))[0]}
     if isinstance(value, dict):
         return {"dict": [[_key(k, path), _skeleton(v, f"{path}.{k}", positions)] for k, v in value.items()]}
     if isinstance(value, (list, tuple)):
@@ -73,14 +76,16 @@ def clone(tree: Any) -> Any:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Same skeleton, same bits."""
-    (skeleton, tensors), (skeleton2, tensors2) = flatten(one), flatten(other)
-    if json.dumps(skeleton) != json.dumps(skeleton2):
+    """Same tree, same bits, whatever memory its tensors share."""
+    if type(one) is not type(other):
         return False
-    return all(
-        a.dtype == b.dtype and a.shape == b.shape and _bytes(a) == _bytes(b)
-        for a, b in zip(tensors, tensors2, strict=True)
-    )
+    if isinstance(one, Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and _bytes(one) == _bytes(other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other or (one != one and other != other))  # NaN is equal to NaN
 
 
 def _bytes(tensor: Tensor) -> bytes:
@@ -114,7 +119,7 @@ def load(path: Path) -> Any:
         skeleton = json.loads(metadata["tree"])
         if metadata["crc"] != str(_checksum(stored, metadata["tree"])):
             raise UserError(f"{path}: damaged (its content does not match its checksum)")
-        return unflatten(skeleton, list(stored.values()))
+        return unflatten(skeleton, [aligned(tensor) for tensor in stored.values()])
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file") from None
     except (OSError, safetensors.SafetensorError) as error:

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from remanence.core.aligned import aligned
+
 
 @dataclass(frozen=True)
 class Split:
@@ -76,7 +78,7 @@ class Samples:
 
     def __init__(self, x: Tensor, y: Tensor, classes: int) -> None:
         self.image = x.dim() == 4
-        self.stored = x.permute(0, 2, 3, 1).contiguous() if self.image else x.contiguous()
+        self.stored = aligned(x.permute(0, 2, 3, 1).contiguous() if self.image else x.contiguous())
         self.y = y
         self.classes = classes
 

@@ -73,7 +73,10 @@ def _read(path: Path) -> Texts:
     label = next((name for name in _LABELS if name in role), None)
     text = next((columns for columns in _TEXTS if set(columns) <= role.keys()), None)
     if label is None or text is None:
-        raise UserError(f"{path}: needs the columns label, title and description; it has {', '.join(role.values())}")
+        raise UserError(
+            f"{path}: needs the columns label and text, or label, title and description; "
+            f"it has {', '.join(role.values())}"
+        )
     wanted = [role[name] for name in (label, *text, "split") if name in role]
     cells = column_cells(path, wanted)
     content = joined([cells[role[name]] for name in text])
