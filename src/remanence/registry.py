@@ -157,6 +157,7 @@ methods: Registry[Any] = Registry("method", "remanence.methods")
 models: Registry[Any] = Registry("model", "remanence.models")
 datasets: Registry[Any] = Registry("dataset", "remanence.data.sources")
 partitions: Registry[Any] = Registry("partition", "remanence.data.partitions")
+streams: Registry[Any] = Registry("stream", "remanence.data.streams")
 parts: dict[str, Registry[Any]] = {
     kind: Registry(kind, f"remanence.parts.{kind}")
     for kind in ("select", "merge", "optimise", "privacy", "topology", "attack")

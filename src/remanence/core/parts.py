@@ -1,6 +1,7 @@
 """What a replaceable part must offer. Parts are frozen options; what they must remember is a tree they are handed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,10 +24,28 @@ class Part:
         """Refuse, before the first round, what cannot work together."""
 
 
+@dataclass(frozen=True)
+class Offers:
+    """What candidates tell before they are chosen: the class counts of the data that they would train on next."""
+
+    counts: np.ndarray  # a row per candidate
+    sizes: np.ndarray  # samples per candidate
+    whole: np.ndarray  # class counts of the fleet
+
+
 class Select(Part):
     """Who takes part in a round."""
 
-    def choose(self, candidates: Sequence[int], count: int, generator: np.random.Generator) -> list[int]:
+    reports: ClassVar[bool] = False  # candidates tell their class counts: `offers`
+
+    def protect(self, counts: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """What a device tells of its counts; called only when `reports`."""
+        return counts
+
+    def choose(
+        self, candidates: Sequence[int], count: int, generator: np.random.Generator, offers: Offers | None = None
+    ) -> list[int]:
+        """At most `count` of the candidates, in their order."""
         raise NotImplementedError
 
 

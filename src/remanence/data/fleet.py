@@ -1,4 +1,4 @@
-"""Who holds what: devices as index lists into one dataset, or as the tensors that a user brings."""
+"""Who holds what, and when: devices as index lists into one dataset, or as the tensors that a user brings."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from remanence.data.samples import Dataset, Samples
+from remanence.data.stream import Stream
 from remanence.errors import UserError
 
 SMALL = 32 << 20  # bytes of float32 up to which prepared devices are kept ready
 
 
 class Counts(Protocol):
-    """Who holds how much of what."""
+    """Who holds how much of what, over its whole life."""
 
     @property
     def sizes(self) -> Sequence[int]: ...
@@ -24,18 +25,77 @@ class Counts(Protocol):
         ...
 
 
-class IndexedFleet:
-    def __init__(self, dataset: Dataset, indices: Sequence[np.ndarray]) -> None:
+class Fleet:
+    """The devices' data, all of it and as they see it over time."""
+
+    classes: int
+    sizes: Sequence[int]
+
+    def __init__(self, stream: Stream | None, seed: int) -> None:
+        self.stream, self.seed = stream, seed  # None: every device has all of its data at any time
+        self._seen: dict[int, tuple[int, int, np.ndarray]] = {}  # device -> tick, used, rows
+
+    def counts(self, device: int) -> np.ndarray:
+        """Samples per class, of the device's whole life."""
+        return np.bincount(self.labels(device), minlength=self.classes)
+
+    def labels(self, device: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def whole(self, device: int) -> Samples:
+        """All that a device ever has."""
+        raise NotImplementedError
+
+    @property
+    def consumes(self) -> bool:
+        return self.stream is not None and self.stream.consumes
+
+    def rows(self, device: int, tick: int, used: int) -> np.ndarray | None:
+        """Which of its samples a device trains on at this moment; None: all."""
+        if self.stream is None:
+            return None
+        seen = self._seen.get(device)
+        if seen is not None and seen[:2] == (tick, used):
+            return seen[2]
+        rows = self.stream.rows(device, self.sizes[device], tick, used, self.seed)
+        self._seen[device] = (tick, used, rows)
+        return rows
+
+    def samples(self, device: int, tick: int = 1, used: int = 0) -> Samples:
+        rows = self.rows(device, tick, used)
+        return self.whole(device) if rows is None else self.part(device, rows)
+
+    def part(self, device: int, rows: np.ndarray) -> Samples:
+        return self.whole(device).take(rows)
+
+    def pending(self, device: int, tick: int, used: int) -> np.ndarray:
+        """Samples per class of what a device would train on now."""
+        rows = self.rows(device, tick, used)
+        labels = self.labels(device)
+        return np.bincount(labels if rows is None else labels[rows], minlength=self.classes)
+
+    def size(self, device: int, tick: int, used: int) -> int:
+        rows = self.rows(device, tick, used)
+        return self.sizes[device] if rows is None else len(rows)
+
+
+class IndexedFleet(Fleet):
+    """Index lists into one dataset."""
+
+    def __init__(
+        self, dataset: Dataset, indices: Sequence[np.ndarray], stream: Stream | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(stream, seed)
         self.dataset, self.indices, self.classes = dataset, list(indices), dataset.classes
         self.sizes = [len(rows) for rows in self.indices]
         self._labels = dataset.train.y.numpy()
         self._keep = dataset.train.x.numel() * 4 <= SMALL
         self._ready: dict[int, Samples] = {}
 
-    def counts(self, device: int) -> np.ndarray:
-        return np.bincount(self._labels[self.indices[device]], minlength=self.classes)
+    def labels(self, device: int) -> np.ndarray:
+        return self._labels[self.indices[device]]
 
-    def samples(self, device: int) -> Samples:
+    def whole(self, device: int) -> Samples:
         if device in self._ready:
             return self._ready[device]
         ready = self.dataset.prepare(self.dataset.train.take(self.indices[device]))
@@ -43,20 +103,28 @@ class IndexedFleet:
             self._ready[device] = ready
         return ready
 
+    def part(self, device: int, rows: np.ndarray) -> Samples:
+        if self._keep:
+            return super().part(device, rows)
+        return self.dataset.prepare(self.dataset.train.take(self.indices[device][rows]))
 
-class TensorFleet:
+
+class TensorFleet(Fleet):
     """`devices[i]` is (x, y): tensors or arrays; a sequence that makes them on demand is read when a device trains."""
 
-    def __init__(self, devices: Sequence[tuple[Any, Any]], classes: int) -> None:
+    def __init__(
+        self, devices: Sequence[tuple[Any, Any]], classes: int, stream: Stream | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(stream, seed)
         self.devices, self.classes = devices, classes
         self.sizes = [len(devices[i][1]) for i in range(len(devices))]
         self._keep = isinstance(devices, (list, tuple)) and sum(x[0].nbytes for x in devices) <= SMALL
         self._ready: dict[int, Samples] = {}
 
-    def counts(self, device: int) -> np.ndarray:
-        return self.samples(device).counts.numpy()
+    def labels(self, device: int) -> np.ndarray:
+        return self.whole(device).y.numpy()
 
-    def samples(self, device: int) -> Samples:
+    def whole(self, device: int) -> Samples:
         if device in self._ready:
             return self._ready[device]
         x, y = self.devices[device]

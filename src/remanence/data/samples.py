@@ -93,6 +93,11 @@ class Samples:
         x = self.stored.index_select(0, ids)
         return Batch(x.permute(0, 3, 1, 2) if self.image else x, self.y.index_select(0, ids), ids)
 
+    def take(self, rows: np.ndarray) -> "Samples":
+        """Some of them, in this order."""
+        chosen = self.batch(torch.from_numpy(rows))
+        return Samples(chosen.x, chosen.y, self.classes)
+
     @cached_property
     def flat(self) -> Tensor:
         """A row of numbers per sample."""
