@@ -1,19 +1,33 @@
 """remanence: federated learning across industrial devices that does not forget."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from remanence.errors import RunError, UserError
 
 if TYPE_CHECKING:
+    from remanence.api import catalogue, compare, doctor, report, run, show
     from remanence.simulation import simulate
 
 __version__ = "0.1.0"
-__all__ = ["RunError", "UserError", "__version__", "simulate"]
+__all__ = [
+    "RunError",
+    "UserError",
+    "__version__",
+    "catalogue",
+    "compare",
+    "doctor",
+    "report",
+    "run",
+    "show",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "simulate":  # torch is loaded only when it is needed: commands that only print stay quick
-        from remanence.simulation import simulate
-
-        return simulate
+    # torch is loaded only when it is needed: commands that only print stay quick.
+    if name == "simulate":
+        return importlib.import_module("remanence.simulation").simulate
+    if name in __all__:
+        return getattr(importlib.import_module("remanence.api"), name)
     raise AttributeError(f"module 'remanence' has no attribute '{name}'")

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from remanence.core.context import Context
-from remanence.core.message import Message
+from remanence.core.message import Message, Refused
 from remanence.core.method import Merged, Method, Network
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
@@ -19,6 +19,7 @@ __all__ = [
     "Message",
     "Method",
     "Network",
+    "Refused",
     "Samples",
     "State",
     "methods",

@@ -78,19 +78,19 @@ def simulate(
     chosen, choices = resolve_method(method, options or {}, named)
     chosen.check(train)
     pieces = {kind: resolve_part(kind, choice) for kind, choice in choices.items()}
-    classes = _classes(model, devices)
+    classes, kind = _probed(model, devices)
     rounds, seed = _count(rounds, "rounds"), _count(seed, "seed", 0)
     per_round, schedule = _participation(participation, len(devices), rounds)
     engine_options = build(EngineOptions, engine or {}, "engine")
     task = Task(
         method=chosen,
         module=copy.deepcopy(model),
-        fleet=_fleet(devices, classes),
+        fleet=_fleet(devices, classes, kind),
         batches=batches if callable(batches) else train.batch,
         privacy=pieces["privacy"],
         merge=pieces["merge"],
-        context=_context(train, rounds, len(devices), classes, seed, public),
-        test=_test(test, classes, _shape(devices)),
+        context=_context(train, rounds, len(devices), classes, seed, _unlabelled(public, classes, kind)),
+        test=_test(test, classes, _shape(devices), kind),
         bfloat16=engine_options.precision == "bfloat16",
     )
     parts = pieces["select"], pieces["optimise"]
@@ -146,8 +146,7 @@ class DeviceStateView(Mapping[int, State]):
         return task.method.open_device(net, task.fleet.samples(device), context)
 
 
-def _context(train: Training, rounds: int, devices: int, classes: int, seed: int, public: Any) -> Context:
-    shared = None if public is None else _unlabelled(as_inputs(public, "public"), classes)
+def _context(train: Training, rounds: int, devices: int, classes: int, seed: int, public: Samples | None) -> Context:
     return Context(
         round=0,
         rounds=rounds,
@@ -156,16 +155,19 @@ def _context(train: Training, rounds: int, devices: int, classes: int, seed: int
         devices=devices,
         classes=classes,
         seed=seed,
-        public=shared,
+        public=public,
     )
 
 
-def _unlabelled(x: Tensor, classes: int) -> Samples:
+def _unlabelled(public: Any, classes: int, kind: torch.dtype) -> Samples | None:
+    if public is None:
+        return None
+    x = as_inputs(public, "public", kind)
     return Samples(x, torch.full((len(x),), -1), classes)
 
 
-def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
-    """The width of the model's answer, seen on one sample."""
+def _probed(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> tuple[int, torch.dtype]:
+    """The width of the model's answer, seen on one sample, and what it reads: quantities, or token numbers."""
     if not isinstance(model, nn.Module):
         raise UserError(f"model: a {type(model).__name__} is not allowed: must be a torch module")
     if not hasattr(devices, "__len__") or not hasattr(devices, "__getitem__") or isinstance(devices, (dict, str)):
@@ -177,29 +179,34 @@ def _classes(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> int:
     if not any(len(y) for _, y in devices):
         raise UserError("devices: none of them has a sample")
     shape, probe = _shape(devices), copy.deepcopy(model).eval()
-    try:
-        with torch.no_grad():
-            answer = probe(torch.zeros(1, *shape))
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"model: it does not take samples of shape {shape}: {str(error).splitlines()[0]}") from None
+    answer, troubles = None, []
+    for kind in (torch.float32, torch.int64):
+        try:
+            with torch.no_grad():
+                answer = probe(torch.zeros(1, *shape, dtype=kind))
+            break
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            troubles.append(str(error).splitlines()[0])
+    else:
+        raise UserError(f"model: it does not take samples of shape {shape}: {troubles[0]}")
     if not isinstance(answer, Tensor) or answer.dim() != 2:
         raise UserError("model: its answer must be a matrix, samples by classes")
-    return int(answer.shape[1])
+    return int(answer.shape[1]), kind
 
 
-def _fleet(devices: Sequence[tuple[Any, Any]], classes: int) -> TensorFleet:
+def _fleet(devices: Sequence[tuple[Any, Any]], classes: int, kind: torch.dtype) -> TensorFleet:
     if not isinstance(devices, (list, tuple)):
-        return TensorFleet(devices, classes)
+        return TensorFleet(devices, classes, kind)
     shape = _shape(devices)
     for number, (x, y) in enumerate(devices):
-        checked(x, y, classes, f"device {number}", shape)
-    return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes)
+        checked(x, y, classes, f"device {number}", shape, kind)
+    return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes, kind)
 
 
-def _test(test: Any, classes: int, shape: tuple[int, ...]) -> Samples | None:
+def _test(test: Any, classes: int, shape: tuple[int, ...], kind: torch.dtype) -> Samples | None:
     if test is None:
         return None
-    samples = checked(*_pair(test, "test"), classes, "test", shape)
+    samples = checked(*_pair(test, "test"), classes, "test", shape, kind)
     if not len(samples):
         raise UserError("test: it has no samples; None leaves testing out")
     return samples

@@ -19,7 +19,7 @@ def plan(rule: BatchRule, samples: int, epochs: int, seed: int, round: int, devi
     if pairs and rule == 1:
         raise UserError("train.batch: 1 is not allowed with batch normalisation, which needs two samples")
     if callable(rule):
-        return [_checked(rule(device, round, epoch), samples, device) for epoch in range(1, epochs + 1)]
+        return [_checked(rule(device, round, epoch), samples, device, pairs) for epoch in range(1, epochs + 1)]
     if rule == "full" or rule >= samples:
         steps = 0 if samples == 0 or (pairs and samples == 1) else 1
         return [(torch.arange(samples),) * steps] * epochs
@@ -43,7 +43,7 @@ def _cut(order: Tensor, size: int, pairs: bool) -> Sequence[Tensor]:
     return steps
 
 
-def _checked(steps: Iterable[Any], samples: int, device: int) -> Sequence[Tensor]:
+def _checked(steps: Iterable[Any], samples: int, device: int, pairs: bool) -> Sequence[Tensor]:
     try:
         found = [torch.as_tensor(np.asarray(ids), dtype=torch.int64) for ids in steps]
     except (TypeError, ValueError, RuntimeError):
@@ -51,4 +51,6 @@ def _checked(steps: Iterable[Any], samples: int, device: int) -> Sequence[Tensor
     for ids in found:
         if ids.dim() != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= samples:
             raise UserError(f"batches: device {device} was given an empty step or numbers outside 0..{samples - 1}")
+        if pairs and len(ids) == 1:
+            raise UserError(f"batches: device {device} was given a step of one sample; batch normalisation needs two")
     return found

@@ -28,6 +28,7 @@ class Collector:
         quorum: int,
         largest: int,
         integers: slice,
+        like: Message,
     ) -> None:
         self.method, self.merge, self.w, self.srv, self.ctx = method, merge, w, srv, ctx
         self.arrivals, self.quorum, self.largest = list(arrivals), quorum, largest
@@ -38,8 +39,8 @@ class Collector:
         self.refused: dict[int, str] = {}
         self.weights: dict[int, float] = {}
         self.bytes = 0
-        self.like: Message | None = None  # the last good upload; the others must look like it
-        self.form: tuple = ()  # of it, and its bytes
+        self.like = like  # what an upload must look like
+        self.form: tuple = ()  # of the last good upload, and its bytes
         self.size = 0
 
     def take(self, device: int, upload: Message | None, reason: str) -> None:
@@ -49,6 +50,7 @@ class Collector:
                 raise Refused(reason)
             self._check(upload)
             derived = {**self.method.arrive(upload, self.w, self.ctx), **self.merge.arrive(upload, self.ctx)}
+            Message(derived).check_finite()
             self.messages[device] = Message(upload | derived) if derived else upload
         except Refused as refusal:
             self.refused[device] = str(refusal)
@@ -62,19 +64,13 @@ class Collector:
         self.bytes += size
         if size > self.largest:
             raise Refused(f"{size} bytes, more than engine.largest_upload = {self.largest}")
-        if not known and "w" in upload and upload["w"].shape != self._shape():
-            raise Refused(f"'w' has {len(upload['w'])} entries, the model has {self._shape()[0]}")
-        upload.check_finite()
-        if not known and self.like is not None:
+        if not known:
             upload.check_form(self.like)
-        self.like, self.form, self.size = upload, form, size
+        upload.check_finite()
+        self.form, self.size = form, size
         if not isinstance(upload.get("n"), int) or upload["n"] < 1:
             raise Refused(f"'n' is {upload.get('n')!r}, not a number of samples")
         upload["n"] = self.merge.samples(upload["n"])
-
-    def _shape(self) -> torch.Size:
-        assert self.ctx.net is not None
-        return self.ctx.net.w.shape
 
     def _reduce_settled(self) -> None:
         while self.pending and (self.pending[0] in self.messages or self.pending[0] in self.refused):

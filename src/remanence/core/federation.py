@@ -19,7 +19,7 @@ from remanence.core.state import State
 from remanence.engine.choose import choose_engine
 from remanence.engine.local import Engine
 from remanence.engine.options import EngineOptions
-from remanence.engine.worker import Job, Reply, Task
+from remanence.engine.worker import Job, Reply, Task, Worker
 from remanence.errors import UserError
 from remanence.measure.record import Measure, Recorder
 from remanence.runs.devices import DeviceStates
@@ -80,6 +80,7 @@ class Federation:
         self.srv: State = self.method.open_server(self.net, self.context(0))
         self.optimiser: State = plan.optimise.open(self.w[: self.net.size])
         self.pending: dict[int, State] = {}  # of devices whose uploads may still be refused in this round
+        self.expected: Message | None = None
         self.engine: Engine | None = None
         self.engine_line = ""
         self.sent = {"down": 0, "up": 0, "held": 0}  # bytes of one message down, one up, and held in training
@@ -115,7 +116,7 @@ class Federation:
                 self.states.put(device, self.pending[device], ctx.round)
         self.pending.clear()
         self.round = ctx.round
-        if collector.like is not None:
+        if collector.size:
             self.sent["up"] = collector.size
         return self._event(ctx, chosen, messages, collector, replies)
 
@@ -151,7 +152,15 @@ class Federation:
             quorum,
             options.largest_upload,
             self.net.integers,
+            self._expected(ctx),
         )
+
+    def _expected(self, ctx: Context) -> Message:
+        """What an upload must look like, whoever sends it."""
+        if self.expected is None:
+            message = self._message(0, ctx)
+            self.expected = Worker(self.plan.task).rehearse(message, replace(ctx, scratch={}))
+        return self.expected
 
     def _carry(self, messages: dict[int, Message], collector: Collector, ctx: Context) -> dict[int, Trained]:
         """Let the devices train; hand every answer to the collector as it comes."""
@@ -230,7 +239,19 @@ class Federation:
             if raw is not None:
                 event["raw"] = self.recorder.server(torch.cat([raw, self.w[self.net.size :]]), self.engine)
         own = {device: replies[device].correct for device in counted}
-        return event | self.recorder.devices(own)
+        event |= self.recorder.devices(own)
+        return event | (self._everyone() if self.recorder.measures_all(ctx.round) else {})
+
+    def _everyone(self) -> Event:
+        """What every device would make of the model; nothing of it is kept."""
+        assert self.engine is not None
+        ctx = self.context(self.round + 1)
+        jobs = [
+            Job(device, self._message(device, ctx), partial(self.states.get, device), True)
+            for device in range(len(self.plan.task.fleet.sizes))
+        ]
+        own = {reply.device: reply.correct for reply in self.engine.run(ctx, jobs)}
+        return {"client_acc_all": self.recorder.devices(own)["client_acc_global"]}
 
     def model(self) -> Any:
         """A plain module with the present weights."""

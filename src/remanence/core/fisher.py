@@ -8,7 +8,7 @@ from torch.func import functional_call, grad, vmap
 from remanence.core.vector import FlatModel
 from remanence.data.samples import Samples
 
-TOGETHER = 16  # samples whose gradients are held at once
+HELD = 2**23  # numbers of the gradients that are held at once
 
 
 def fisher_per_sample(net: FlatModel, data: Samples, chosen: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def fisher_per_sample(net: FlatModel, data: Samples, chosen: Tensor) -> Tensor:
 
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))
     total = torch.zeros(net.size)
-    for ids in chosen.split(TOGETHER):
+    for ids in chosen.split(min(16, max(1, HELD // net.size))):
         batch = data.batch(ids)
         for name, each in gradients(parameters, batch.x, batch.y).items():
             total[net.slices[name]] += each.square_().sum(0).reshape(-1)

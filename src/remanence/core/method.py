@@ -216,9 +216,10 @@ def _batches(
         yield batch
 
 
-def full_gradient(method: Method, net: Network, w: Tensor, data: Samples, dev: State, ctx: Context) -> Tensor:
-    """The mean gradient over all samples at `w`; leaves `net` at `w`."""
+def full_gradient(method: Method, net: FlatModel, w: Tensor, data: Samples, dev: State, ctx: Context) -> Tensor:
+    """The mean gradient over all samples at `w`, in evaluation mode; leaves `net` at `w`."""
     net.load(w)
+    net.train(False)
     net.g.zero_()
     for ids in torch.arange(len(data)).tensor_split(-(-len(data) // 500)):
         (method.loss(net, data.batch(ids), dev, ctx).sum() / len(data)).backward()

@@ -92,4 +92,10 @@ def effective_steps(steps: int, momentum: float) -> float:
     """Sum of the coefficients with which the gradients of `steps` steps enter the total change (FedNova's a_k)."""
     if not momentum:
         return float(steps)
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    if steps * (1 - momentum) > 0.01:
+        return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    a = c = 0.0  # the closed form cancels here
+    for _ in range(steps):
+        c = momentum * c + 1
+        a += c
+    return a

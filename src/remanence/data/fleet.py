@@ -113,10 +113,15 @@ class TensorFleet(Fleet):
     """`devices[i]` is (x, y): tensors or arrays; a sequence that makes them on demand is read when a device trains."""
 
     def __init__(
-        self, devices: Sequence[tuple[Any, Any]], classes: int, stream: Stream | None = None, seed: int = 0
+        self,
+        devices: Sequence[tuple[Any, Any]],
+        classes: int,
+        kind: torch.dtype = torch.float32,
+        stream: Stream | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__(stream, seed)
-        self.devices, self.classes = devices, classes
+        self.devices, self.classes, self.kind = devices, classes, kind
         self.sizes = [len(devices[i][1]) for i in range(len(devices))]
         self._keep = isinstance(devices, (list, tuple)) and sum(x[0].nbytes for x in devices) <= SMALL
         self._ready: dict[int, Samples] = {}
@@ -128,15 +133,22 @@ class TensorFleet(Fleet):
         if device in self._ready:
             return self._ready[device]
         x, y = self.devices[device]
-        ready = checked(x, y, self.classes, f"device {device}")
+        ready = checked(x, y, self.classes, f"device {device}", kind=self.kind)
         if self._keep:
             self._ready[device] = ready
         return ready
 
 
-def checked(x: Any, y: Any, classes: int, owner: str, shape: tuple[int, ...] | None = None) -> Samples:
+def checked(
+    x: Any,
+    y: Any,
+    classes: int,
+    owner: str,
+    shape: tuple[int, ...] | None = None,
+    kind: torch.dtype = torch.float32,
+) -> Samples:
     """Samples ready for training, or one line about what is wrong with them; `shape` is that of one sample."""
-    inputs, labels = as_inputs(x, owner), y if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
+    inputs, labels = as_inputs(x, owner, kind), y if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
     if shape is not None and len(inputs) and tuple(inputs.shape[1:]) != shape:
         raise UserError(f"{owner}: samples of shape {tuple(inputs.shape[1:])}, expected {shape} as on the first device")
     if labels.dim() != 1 or len(labels) != len(inputs):
@@ -150,9 +162,11 @@ def checked(x: Any, y: Any, classes: int, owner: str, shape: tuple[int, ...] | N
     return Samples(inputs, labels, classes)
 
 
-def as_inputs(x: Any, owner: str) -> Tensor:
+def as_inputs(x: Any, owner: str, kind: torch.dtype = torch.float32) -> Tensor:
     inputs = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
-    inputs = inputs.detach().to(torch.float32)
+    inputs = inputs.detach().to(kind)
+    if not inputs.is_floating_point():
+        return inputs
     wrong = int((~inputs.isfinite()).sum()) if not bool(inputs.sum().isfinite()) else 0
     if wrong:
         raise UserError(f"{owner}: {wrong} of {inputs.numel()} input values are not finite (NaN or infinite)")

@@ -297,7 +297,7 @@ class CohortEngine:
 
     def _begin(self, row: "Row", job: Job, data: Samples, steps: int, ctx: Context) -> "_Work":
         ctx = ctx.on(job.device, steps, self.worker.start)
-        dev = self.worker.open(job, data, ctx)
+        dev = self.worker.open(job.recall(), data, ctx)
         self.task.method.begin(row, job.message, data, dev, ctx)
         return _Work(job, row, data, kept(self.task.method, job.message), dev, ctx)
 

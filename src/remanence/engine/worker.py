@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from remanence.core.batches import BatchRule, plan
+from remanence.core.batches import BatchRule, Plan, plan
 from remanence.core.context import Context
 from remanence.core.message import Message
-from remanence.core.method import Method, train_device
+from remanence.core.method import Method, Trained, train_device
 from remanence.core.parts import Merge, Privacy
 from remanence.core.rng import key
 from remanence.core.state import State
@@ -87,21 +87,39 @@ class Worker:
         if not ctx.steps:
             few = len(data) > 0 and self.net.batch_norm
             return Reply(job.device, reason="one sample: batch norm needs two" if few else "no samples to train on")
-        # Dropout draws from the global generator; `torch.manual_seed` would look for accelerators every time.
-        torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.round, job.device))
-        dev = self.open(job, data, ctx)
-        for teacher in self.teachers:
-            teacher.load(job.message["w"])
-            teacher.train(False)
-        if "public" in job.message:
-            dev["public"] = job.message["public"]
-        upload, loss, held = train_device(method, self.net, steps, job.message, data, dev, ctx, task.augment)
-        upload |= task.merge.report(self.net, dev, ctx)
+        dev = self.open(job.recall(), data, ctx)
+        upload, loss, held = self.train(job.message, steps, data, dev, ctx, task.augment)
         correct = count_correct(self.net, task.test)[0] if job.measure and task.test is not None else None
-        return Reply(job.device, task.privacy.protect(upload, ctx), dev, loss, ctx.steps, correct, held)
+        return Reply(job.device, upload, dev, loss, ctx.steps, correct, held)
 
-    def open(self, job: Job, data: Samples, ctx: Context) -> State:
-        dev = job.recall()
+    def train(
+        self, message: Message, steps: Plan, data: Samples, dev: State, ctx: Context, augment: Augmentation | None
+    ) -> Trained:
+        """One device's round, and what leaves the device."""
+        # Dropout draws from the global generator; `torch.manual_seed` would look for accelerators every time.
+        torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.round, ctx.device))
+        for teacher in self.teachers:
+            teacher.load(message["w"])
+            teacher.train(False)
+        if "public" in message:
+            dev["public"] = message["public"]
+        trained = train_device(self.task.method, self.net, steps, message, data, dev, ctx, augment)
+        upload = Message(trained.upload | self.task.merge.report(self.net, dev, ctx))
+        return trained._replace(upload=self.task.privacy.protect(upload, ctx))
+
+    def rehearse(self, message: Message, ctx: Context) -> Message:
+        """An upload with the names and shapes that every device's must have: after one step on two samples."""
+        fleet = self.task.fleet
+        device = next(device for device, size in enumerate(fleet.sizes) if size)
+        whole = fleet.samples(device)
+        rows = torch.arange(2) % len(whole)
+        data = Samples(whole.x[rows], whole.y[rows], whole.classes)
+        ctx = ctx.on(-1, 1, self.start, self.teachers)
+        message = Message({name: t.clone() if isinstance(t, Tensor) else t for name, t in message.items()})
+        dev = self.open(None, data, ctx)
+        return self.train(message, [[torch.arange(2)]], data, dev, ctx, None).upload
+
+    def open(self, dev: State | None, data: Samples, ctx: Context) -> State:
         if dev is not None:
             return dev
         if type(self.task.method).open_device is Method.open_device:

@@ -38,18 +38,19 @@ def per_task(correct: Tensor, counts: Tensor, tasks: Sequence[Sequence[int]]) ->
     return [right / total if total else None for right, total in sums]
 
 
-def device_accuracies(classes: Sequence[float | None], shares: np.ndarray) -> tuple[float, float, float]:
+def device_accuracies(classes: Sequence[float | None], shares: np.ndarray) -> tuple[float | None, ...]:
     """One device's model on the whole test set, on the device's own mix of classes, and outside that mix.
 
-    Each is a mean over classes that have test samples; the three agree for a device with an even mix.
+    Each is a mean over classes that have test samples, None where there is none of them; the three agree for a device
+    with an even mix.
     """
     known = np.array([value is not None for value in classes])
     accuracy = np.array([value or 0.0 for value in classes])
     inside = np.where(known, shares, 0.0)
     outside = np.where(known, 1.0 - shares, 0.0)
-    return (float(accuracy[known].mean()), _weighted(accuracy, inside), _weighted(accuracy, outside))
+    return (_weighted(accuracy, known.astype(float)), _weighted(accuracy, inside), _weighted(accuracy, outside))
 
 
-def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
+def _weighted(values: np.ndarray, weights: np.ndarray) -> float | None:
     total = weights.sum()
-    return float((values * weights).sum() / total) if total else float("nan")
+    return float((values * weights).sum() / total) if total else None

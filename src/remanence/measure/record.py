@@ -1,6 +1,7 @@
 """What is measured in a round, and what a whole run comes to."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,12 +18,18 @@ from remanence.measure.participation import gini, participation_counts
 from remanence.registry import options
 
 
+CLIENT_ACCURACIES = ("client_acc_global", "client_acc_local", "client_acc_out")
+
+
 @options
 class Measure:
     """The `[measure]` table."""
 
     every: int = Field(1, ge=1, description="rounds between tests of the global model; the last is always tested")
     devices: int = Field(0, ge=0, description="rounds between tests of the devices' own models; 0 = only the last")
+    all: int = Field(
+        0, ge=0, description="rounds between tests of what every device of the fleet would make of the model; 0 = never"
+    )
 
 
 class Tester(Protocol):
@@ -40,6 +47,10 @@ class Recorder:
         every = self.measure.devices
         return self.test is not None and (round == self.rounds or bool(every and round % every == 0))
 
+    def measures_all(self, round: int) -> bool:
+        every = self.measure.all
+        return self.test is not None and bool(every) and round % every == 0
+
     def server(self, w: Tensor, tester: Tester) -> dict[str, Any]:
         """The global model on the common test set."""
         assert self.test is not None
@@ -51,7 +62,7 @@ class Recorder:
         samples = len(self.test)
         return {
             "accuracy": int(correct.sum()) / samples,
-            "test_loss": loss / samples,
+            "test_loss": loss / samples if math.isfinite(loss) else None,
             "per_class": per_class(correct, self.test.counts),
             "per_task": per_task(correct, self.test.counts, [range(self.test.classes)]),
         }
@@ -60,18 +71,29 @@ class Recorder:
         """The counted devices' own models, before they were merged: three means over devices."""
         if self.test is None:
             return {}
+        measured = {device: correct for device, correct in own.items() if correct is not None}
         rows = [
             device_accuracies(per_class(correct, self.test.counts), _shares(self.fleet.counts(device)))
-            for device, correct in own.items()
-            if correct is not None
+            for device, correct in measured.items()
         ]
-        if not rows:
-            return {}
-        table = np.array(rows)
-        names = ("client_acc_global", "client_acc_local", "client_acc_out")
-        return dict(zip(names, table.mean(0).tolist(), strict=True)) | {
-            "client_acc_global_std": float(table[:, 0].std(ddof=1)) if len(rows) > 1 else 0.0
-        }
+        sizes = [self.fleet.sizes[device] for device in measured]
+        facts: dict[str, Any] = {}
+        for name, values in zip(CLIENT_ACCURACIES, zip(*rows, strict=True), strict=False):
+            facts |= _over_devices(name, values, sizes)
+        return facts
+
+
+def _over_devices(name: str, values: Sequence[float | None], sizes: Sequence[int]) -> dict[str, float | None]:
+    """Mean, mean by samples, and deviation over the devices that have a value."""
+    known = [(value, size) for value, size in zip(values, sizes, strict=True) if value is not None]
+    if not known:
+        return dict.fromkeys((name, f"{name}_weighted", f"{name}_std"))
+    numbers, weights = np.array(known).T
+    return {
+        name: float(numbers.mean()),
+        f"{name}_weighted": float(np.average(numbers, weights=weights)),
+        f"{name}_std": float(numbers.std(ddof=1)) if len(numbers) > 1 else None,
+    }
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
@@ -89,13 +111,13 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         "rounds": len(history),
         "accuracy": accuracies[-1] if tested else None,
         "accuracy_best": max(accuracies, default=None),
-        "accuracy_last10": float(np.mean(accuracies[-10:])) if tested else None,
+        "accuracy_last10": _last_ten(tested, len(history)),
         "forgetting": as_printed,
         "forgetting_clamped": clamped,
         **_raw(tested),
         "per_class": tested[-1]["per_class"] if tested else None,
         "per_task": tested[-1]["per_task"] if tested else None,
-        **{name: _last(history, name) for name in ("client_acc_global", "client_acc_local", "client_acc_out")},
+        **{name: _last(history, name) for name in CLIENT_ACCURACIES},
         "bytes_up": sum(event["bytes_up"] for event in history),
         "bytes_down": sum(event["bytes_down"] for event in history),
         "participation": {
@@ -121,6 +143,12 @@ def _raw(tested: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "forgetting_raw": as_printed,
         "forgetting_raw_clamped": clamped,
     }
+
+
+def _last_ten(tested: Sequence[Mapping[str, Any]], rounds: int) -> float | None:
+    """The mean over the last ten rounds, of those that were tested."""
+    values = [event["accuracy"] for event in tested if event["round"] > rounds - 10]
+    return float(np.mean(values)) if values else None
 
 
 def _last(history: Sequence[Mapping[str, Any]], name: str) -> Any:

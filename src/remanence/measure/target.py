@@ -1,4 +1,4 @@
-"""Rounds until a curve reaches a target: the first time, and with its moving mean, which noise does not fool."""
+"""Rounds until a curve reaches a target: the first time, and with its 5-round moving mean, which noise does not fool."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -13,10 +13,10 @@ def rounds_to(target: float, rounds: Sequence[int], values: Sequence[float]) -> 
 
 
 def rounds_to_mean(target: float, rounds: Sequence[int], values: Sequence[float]) -> int | None:
-    """The same for the mean of the last five measured values."""
+    """The same for the mean over five rounds, which needs a value in each of them."""
+    ends = [end for end in range(WINDOW, len(values) + 1) if rounds[end - 1] - rounds[end - WINDOW] == WINDOW - 1]
     # Not sum / 5: five times the target would often come to a little less than the target.
-    means = [mean(values[end - WINDOW : end]) for end in range(WINDOW, len(values) + 1)]
-    return rounds_to(target, rounds[WINDOW - 1 :], means) if means else None
+    return rounds_to(target, [rounds[end - 1] for end in ends], [mean(values[end - WINDOW : end]) for end in ends])
 
 
 def series(events: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:

@@ -49,9 +49,10 @@ class FedPSD(Method):
         single = [k for k, size in enumerate(fleet.sizes) if size and (fleet.counts(k) > 0).sum() == 1]
         if not self.cll or not single:
             return []
-        if len(single) == sum(size > 0 for size in fleet.sizes):
+        if len(single) == sum(size > 0 for size in fleet.sizes) and not (self.rhpk or self.psd):
             raise UserError(
-                "method.cll: true is not allowed here: every device holds one class, so nothing is left to learn"
+                "method.cll: true is not allowed here: every device holds one class and nothing is distilled, "
+                "so nothing is left to learn"
             )
         return [f"{len(single)} devices hold one class; calibrated, their cross entropy is 0: {single[:10]}"]
 

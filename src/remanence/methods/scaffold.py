@@ -8,11 +8,15 @@ size of a gradient (`divisor="steps"` is the plain count; without momentum the t
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from remanence.core.method import full_gradient
 from remanence.core.optimiser import effective_steps
 from remanence.method import Context, Field, Merged, Message, Method, Network, Samples, State, methods, options
+
+
+SMALLEST = torch.finfo(torch.float32).tiny
 
 
 @methods.register("scaffold")
@@ -46,7 +50,8 @@ class Scaffold(Method):
         w, old = net.copy(), dev["c"]
         steps = effective_steps(ctx.steps, ctx.train.momentum if self.divisor == "effective" else 0.0)
         # c_k^+ = c_k - c + (w_g - w_k) / (eta A_k)
-        dev["c"] = old - message["c"] + (message["w"] - w)[: net.size] / (ctx.lr * steps)
+        # A divisor that float32 takes for 0 would make no displacement at all into NaN.
+        dev["c"] = old - message["c"] + (message["w"] - w)[: net.size] / max(ctx.lr * steps, SMALLEST)
         if self.option == "I":
             dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)[: net.size]
             net.load(w)  # the device's own model is measured after this

@@ -32,7 +32,7 @@ def reproduce_tables(arguments: argparse.Namespace, console: Console) -> dict[st
         keep_cells(cells, played, kept) if kept != played else None
     page = kept / f"{paper}.md"
     everything = _all_cells(arguments, suite)
-    _write(page, page_text(paper, suite, everything, [kept, played]))
+    _write(page, page_text(paper, suite, everything, [kept, played], arguments.settings))
     if not arguments.quiet:
         console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
     rounds = {cell.name: max(cell.rounds_in(kept), cell.rounds_in(played)) for cell in cells}

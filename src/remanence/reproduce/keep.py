@@ -9,8 +9,7 @@ from typing import Any
 from remanence.errors import RunError
 from remanence.reproduce.play import Cell
 
-LEFT_OUT = {"start": {"class_mix"}, "round": {"selected", "per_task", "test_loss", "client_acc_global_std"}}
-DIGITS = 5
+LEFT_OUT = {"start": {"class_mix"}, "round": {"selected", "per_task", "test_loss"}}
 
 
 def keep_cells(cells: Sequence[Cell], played: Path, kept: Path) -> None:
@@ -35,12 +34,4 @@ def _keep(source: Path, target: Path) -> None:
 
 def _thinned(event: dict[str, Any]) -> dict[str, Any]:
     dropped = LEFT_OUT.get(event["event"], set())
-    return {key: _short(value) for key, value in event.items() if key not in dropped}
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    if isinstance(value, list):
-        return [_short(one) for one in value]
-    return {key: _short(one) for key, one in value.items()} if isinstance(value, dict) else value
+    return {key: value for key, value in event.items() if key not in dropped}

@@ -1,10 +1,11 @@
 """The page of a paper's tables: published, ours, rounds run, and why they may differ. Made from run folders alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
+from typing import Any
 
 from remanence.measure.forgetting import forgetting
 from remanence.measure.target import rounds_to, rounds_to_mean, series
@@ -43,12 +44,26 @@ class Evidence:
             return None
         played = min(len(record.rounds) for record, _ in found)
         text = _text(table.metric, [number for _, number in found])
+        text += self._beside(table, [record for record, _ in found], setting, [number for _, number in found])
         return Measured(text, played, int(found[0][0].config["rounds"]), len(found))
+
+    def _beside(self, table: PaperTable, records: Sequence[RunRecord], setting: str, numbers: Sequence[float]) -> str:
+        """What must not be read without the number: runs that diverged, the raw model, the ratio to FedAvg."""
+        texts = []
+        if table.metric == "forgetting":
+            raw = [value for record in records if (value := _raw_forgetting(record)) is not None]
+            texts += [f"raw {mean(raw):.2f}"] if raw else []
+        if table.metric == "memory":
+            plain = [self.number(table, record, setting) for record in self.records.get(("fedavg", setting), [])]
+            known = [number for number in plain if number]
+            texts += [f"{median(numbers) / median(known):.2f} of FedAvg's"] if known else []
+        diverged = sum(any(event.get("diverged") for event in record.rounds) for record in records)
+        texts += [f"{diverged} of {len(records)} diverged"] if diverged else []
+        return f" ({', '.join(texts)})" if texts else ""
 
     def number(self, table: PaperTable, record: RunRecord, setting: str) -> float | None:
         if table.metric == "forgetting":
-            value = forgetting([event["per_class"] for event in record.rounds if "per_class" in event])[0]
-            return None if value is None else 100 * value
+            return _forgetting([event for event in record.rounds if "per_class" in event])
         if table.metric == "memory":
             peak = (record.result or {}).get("peak_memory")
             return None if peak is None else peak / 1e9
@@ -81,9 +96,25 @@ class Evidence:
                 continue
             until = min(len(reference.rounds), len(record.rounds))
             goal = series(reference.rounds[:until], name)[1]
-            found = rounds_to_mean(goal[-1], *series(record.rounds[:until], name)) if goal else None
+            measured = series(record.rounds[:until], name)
+            if len(measured[0]) < until:  # a mean over five rounds needs all of them
+                continue
+            found = rounds_to_mean(goal[-1], *measured) if goal else None
             texts.append("never" if found is None else str(found))
         return ", ".join(texts)
+
+
+def _forgetting(models: Sequence[Mapping[str, Any]]) -> float | None:
+    value = forgetting([model["per_class"] for model in models])[0]
+    return None if value is None else 100 * value
+
+
+def _raw_forgetting(record: RunRecord) -> float | None:
+    """Of the aggregates before a window averaged them, which lowers forgetting by itself."""
+    tested = [event for event in record.rounds if "per_class" in event]
+    if not any("raw" in event for event in tested):
+        return None
+    return _forgetting([event.get("raw", event) for event in tested])
 
 
 def _text(metric: str, numbers: Sequence[float]) -> str:
@@ -92,11 +123,15 @@ def _text(metric: str, numbers: Sequence[float]) -> str:
         if len(reached) < len(numbers):
             return "N/A" if not reached else f"{len(reached)} of {len(numbers)} seeds"
         return f"{mean(reached):.0f}"
+    if metric == "memory":
+        return f"{median(numbers):.3f}"
     spread = f" ±{stdev(numbers):.2f}" if len(numbers) > 1 else ""
     return f"{mean(numbers):.2f}{spread}"
 
 
-def page_text(paper: str, suite: Suite, cells: Sequence[Cell], folders: Sequence[Path]) -> str:
+def page_text(
+    paper: str, suite: Suite, cells: Sequence[Cell], folders: Sequence[Path], settings: Sequence[str] = ()
+) -> str:
     evidence = Evidence(cells, folders)
     lines = [
         f"# {paper}: published and measured",
@@ -108,7 +143,7 @@ def page_text(paper: str, suite: Suite, cells: Sequence[Cell], folders: Sequence
         "were played where these are fewer than the paper's. Nothing is filled in by hand; "
         f'"{NOT_RUN}" is what it says.',
         "",
-        f"Made by `remanence reproduce {paper}`.",
+        f"Made by `{' '.join(['remanence reproduce', paper, *(f'--set {setting}' for setting in settings)])}`.",
     ]
     for table in suite.tables:
         lines += ["", f"## {table.name}", "", table.title + ".", "", *_table(table, suite, evidence)]
@@ -163,7 +198,7 @@ def _reasons(table: PaperTable, suite: Suite, evidence: Evidence) -> list[str]:
     if table.metric.startswith("rounds_to_") and records:
         texts.append(
             "Ours: the first measured round that reaches FedAvg's value at the last common round; behind the "
-            "semicolon by the mean of five measured values."
+            "semicolon by the mean over five rounds, which is known only where every round was measured."
         )
     return texts
 

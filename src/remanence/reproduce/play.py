@@ -13,7 +13,7 @@ from remanence.errors import RunError, UserError
 from remanence.reproduce.suite import Suite
 from remanence.runs.compare import with_seed
 from remanence.runs.folder import RunFolder
-from remanence.runs.play import Listener, first_difference, play
+from remanence.runs.play import first_difference, play
 
 Progress = Callable[[str, int, int], None]  # cell, rounds played, rounds wanted
 LOOK = 0.5  # seconds between two looks at the folders
@@ -58,30 +58,8 @@ def plan_cells(
 
 def play_cells(cells: Sequence[Cell], folder: Path, rounds: int | None, jobs: int, tell: Progress) -> dict[str, str]:
     """Play every cell up to `rounds`, `jobs` at a time; those that failed, with the reason."""
-    return _one_by_one(cells, folder, rounds, tell) if jobs == 1 else _at_once(cells, folder, rounds, jobs, tell)
-
-
-def _one_by_one(cells: Sequence[Cell], folder: Path, rounds: int | None, tell: Progress) -> dict[str, str]:
     failed: dict[str, str] = {}
-    for cell in cells:
-        try:
-            play(cell.experiment, folder, True, _listener(cell, rounds, tell), folder / cell.name, rounds)
-        except (UserError, RunError) as error:
-            failed[cell.name] = str(error)
-    return failed
-
-
-def _listener(cell: Cell, rounds: int | None, tell: Progress) -> Listener:
-    def listen(kind: str, facts: dict[str, Any]) -> None:
-        if kind == "round":
-            tell(cell.name, facts["round"], wanted(cell, rounds))
-
-    return listen
-
-
-def _at_once(cells: Sequence[Cell], folder: Path, rounds: int | None, jobs: int, tell: Progress) -> dict[str, str]:
-    failed: dict[str, str] = {}
-    # A fresh interpreter each: torch must not be forked once it has threads.
+    # A fresh interpreter each: torch must not be forked once it has threads, and memory is measured from its start.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
         futures = {pool.submit(_play, cell.tree, folder / cell.name, rounds, jobs): cell for cell in cells}
@@ -124,7 +102,7 @@ def wanted(cell: Cell, rounds: int | None) -> int:
 def _play(tree: Tree, path: Path, rounds: int | None, jobs: int) -> None:
     """In a process of its own, which shares the cores with the others; only plain errors may leave it."""
     workers = max(1, len(os.sched_getaffinity(0)) // jobs) if hasattr(os, "sched_getaffinity") else 1
-    engine = {**tree.get("engine", {}), "workers": workers}
+    engine = {"workers": workers, **tree.get("engine", {})}
     try:
         play(parse({**tree, "engine": engine}), path.parent, True, path=path, until=rounds)
     except (UserError, RunError):

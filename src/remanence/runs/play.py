@@ -58,11 +58,12 @@ def play(
         return result
     prepared = prepare(experiment)
     place = folder.path if folder else path or fresh(parent, experiment.general.name, experiment.digest())
+    memory = PeakMemory()
     keep_freed_blocks()
     with one_thread(), Federation(prepared.plan, DeviceStates(RunFolder(place).devices)) as federation:
         # Made only now that nothing can be wrong with the experiment any more.
         assert federation.engine is not None
-        memory = PeakMemory(federation.engine.workers)
+        memory.include(federation.engine.workers)
         session = Session(experiment, folder or RunFolder.create(place, experiment.resolved()), tell, memory)
         with session.folder.locked():
             tell("start", prepared.start | {"path": str(place), "prepare_seconds": prepared.seconds})

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from remanence.core.rng import numpy_generator
 from remanence.data.assemble import About
 from remanence.data.csv_tables import csv_cells, csv_first_row
 from remanence.data.hub import HubName, hub_texts
@@ -44,10 +45,12 @@ class AgNews:
     length: int = Field(
         default=128, ge=1, le=10_000, description="words kept of each item; shorter ones are padded at the end"
     )
-    test: float = Field(default=0.3, gt=0, lt=1, description="share of every class, taken evenly in file order")
+    test: float = Field(default=0.3, gt=0, lt=1, description="share of every class, drawn at random")
+    split_seed: int = Field(default=0, ge=0, lt=2**53, description="of that draw")
 
     def load(self) -> Dataset:
         texts, origin = _found(self.path)
+        texts = texts.take(numpy_generator(self.split_seed, "split").permutation(len(texts.y)))
         about = About("ag-news", origin, len(_NAMES), _NAMES)
         return text_dataset(texts, Form(self.vocabulary, self.length), self.test, about)
 

@@ -18,7 +18,6 @@ from remanence.registry import options, parts
 class Adaptive(Optimise):
     eta: float = Field(0.01, gt=0, description="server learning rate")
     beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
     tau: float = Field(0.001, gt=0, description="how far the step adapts")
     v0: float | None = Field(None, ge=0, description="start of v; none = tau squared")
 
@@ -54,6 +53,7 @@ class FedAdagrad(Adaptive):
 @parts["optimise"].register("fedadam")
 @options
 class FedAdam(Adaptive):
+    beta2: float = Field(0.99, ge=0, lt=1)
     bias_correction: Literal["none", "adam", "flower"] = Field("none", description="the paper has none")
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
@@ -69,5 +69,7 @@ class FedAdam(Adaptive):
 @parts["optimise"].register("fedyogi")
 @options
 class FedYogi(Adaptive):
+    beta2: float = Field(0.99, ge=0, lt=1)
+
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return v - (1 - self.beta2) * square * torch.sign(v - square)

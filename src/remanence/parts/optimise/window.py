@@ -7,7 +7,6 @@ the start is the window's first model. Batch-norm statistics are those of the ne
 
 from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -40,7 +39,10 @@ class Window(Optimise):
         state["models"] = [*state["models"], target.clone()][-self.models :]  # w^t joins, w^(t-M) leaves
         if len(state["models"]) < self.models:
             return target  # wbar^t = w^t
-        return torch.stack(state["models"]).mean(0)  # wbar^t = mean(w^t, ..., w^(t-M+1))  Eq. 13
+        total = state["models"][0].clone()
+        for model in state["models"][1:]:
+            total += model
+        return total.div_(self.models)  # wbar^t = mean(w^t, ..., w^(t-M+1))  Eq. 13
 
     def raw(self, state: State) -> Tensor | None:
         full = 1 < self.models == len(state["models"])  # before, the newest aggregate is the global model itself
