@@ -15,7 +15,6 @@ from remanence.core.method import full_gradient
 from remanence.core.optimiser import effective_steps
 from remanence.method import Context, Field, Merged, Message, Method, Network, Samples, State, methods, options
 
-
 SMALLEST = torch.finfo(torch.float32).tiny
 
 
