@@ -104,7 +104,7 @@ class Worker:
         if "public" in message:
             dev["public"] = message["public"]
         trained = train_device(self.task.method, self.net, steps, message, data, dev, ctx, augment)
-        upload = Message(trained.upload | self.task.merge.report(self.net, dev, ctx))
+        upload = Message({**trained.upload, **self.task.merge.report(self.net, dev, ctx)})
         return trained._replace(upload=self.task.privacy.protect(upload, ctx))
 
     def rehearse(self, message: Message, ctx: Context) -> Message:
