@@ -80,7 +80,7 @@ class Worker:
         self.teachers = tuple(task.network() for _ in range(task.method.teachers))
 
     def work(self, job: Job, ctx: Context) -> Reply:
-        task, method = self.task, self.task.method
+        task = self.task
         data = task.fleet.samples(job.device)
         steps = plan(task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.round, job.device, self.net.batch_norm)
         ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teachers)
@@ -104,7 +104,7 @@ class Worker:
         if "public" in message:
             dev["public"] = message["public"]
         trained = train_device(self.task.method, self.net, steps, message, data, dev, ctx, augment)
-        upload = Message(trained.upload | self.task.merge.report(self.net, dev, ctx))
+        upload = Message({**trained.upload, **self.task.merge.report(self.net, dev, ctx)})
         return trained._replace(upload=self.task.privacy.protect(upload, ctx))
 
     def rehearse(self, message: Message, ctx: Context) -> Message:

@@ -17,7 +17,6 @@ from remanence.measure.forgetting import forgetting
 from remanence.measure.participation import gini, participation_counts
 from remanence.registry import options
 
-
 CLIENT_ACCURACIES = ("client_acc_global", "client_acc_local", "client_acc_out")
 
 

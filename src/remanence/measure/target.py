@@ -1,4 +1,4 @@
-"""Rounds until a curve reaches a target: the first time, and with its 5-round moving mean, which noise does not fool."""
+"""Rounds until a curve reaches a target: the first time, and with its 5-round mean, which noise does not fool."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean

@@ -2,7 +2,8 @@
 
 Wang, Liu, Liang, Joshi, Poor 2020, NeurIPS, arXiv 2007.07481. Changes `up`, `weigh`, `step` (and `grad` when
 mu > 0). The original rule, without the variance reduction that a public library adds under the same name. Its
-optional server momentum is `optimise = "fedavgm"`, the same as the authors' while the rate is constant. Batch-norm statistics: averaged by samples, not normalised.
+optional server momentum is `optimise = "fedavgm"`, the same as the authors' while the rate is constant. Batch-norm
+statistics: averaged by samples, not normalised.
 """
 
 import math

@@ -13,8 +13,19 @@ from torch import Tensor
 
 from remanence.core.method import full_gradient
 from remanence.core.optimiser import effective_steps
-from remanence.method import Context, Field, Merged, Message, Method, Network, Samples, State, methods, options
-
+from remanence.method import (
+    Context,
+    Field,
+    FlatModel,
+    Merged,
+    Message,
+    Method,
+    Network,
+    Samples,
+    State,
+    methods,
+    options,
+)
 
 SMALLEST = torch.finfo(torch.float32).tiny
 
@@ -53,6 +64,7 @@ class Scaffold(Method):
         # A divisor that float32 takes for 0 would make no displacement at all into NaN.
         dev["c"] = old - message["c"] + (message["w"] - w)[: net.size] / max(ctx.lr * steps, SMALLEST)
         if self.option == "I":
+            assert isinstance(net, FlatModel)  # option I does not stack
             dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)[: net.size]
             net.load(w)  # the device's own model is measured after this
         return Message(w=w, n=len(data), delta_c=dev["c"] - old)

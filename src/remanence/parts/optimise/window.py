@@ -39,7 +39,7 @@ class Window(Optimise):
         state["models"] = [*state["models"], target.clone()][-self.models :]  # w^t joins, w^(t-M) leaves
         if len(state["models"]) < self.models:
             return target  # wbar^t = w^t
-        total = state["models"][0].clone()
+        total: Tensor = state["models"][0].clone()
         for model in state["models"][1:]:
             total += model
         return total.div_(self.models)  # wbar^t = mean(w^t, ..., w^(t-M+1))  Eq. 13
