@@ -8,26 +8,11 @@ size of a gradient (`divisor="steps"` is the plain count; without momentum the t
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from remanence.core.method import full_gradient
 from remanence.core.optimiser import effective_steps
-from remanence.method import (
-    Context,
-    Field,
-    FlatModel,
-    Merged,
-    Message,
-    Method,
-    Network,
-    Samples,
-    State,
-    methods,
-    options,
-)
-
-SMALLEST = torch.finfo(torch.float32).tiny
+from remanence.method import Context, Field, Merged, Message, Method, Network, Samples, State, methods, options
 
 
 @methods.register("scaffold")
@@ -62,10 +47,9 @@ class Scaffold(Method):
         steps = effective_steps(ctx.steps, ctx.train.momentum if self.divisor == "effective" else 0.0)
         # c_k^+ = c_k - c + (w_g - w_k) / (eta A_k)
         # A divisor that float32 takes for 0 would make no displacement at all into NaN.
-        dev["c"] = old - message["c"] + (message["w"] - w)[: net.size] / max(ctx.lr * steps, SMALLEST)
+        dev["c"] = old - message["c"] + (message["w"] - w)[: net.size] / max(ctx.lr * steps, 1e-37)
         if self.option == "I":
-            assert isinstance(net, FlatModel)  # option I does not stack
-            dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)[: net.size]
+            dev["c"] = full_gradient(self, net, message["w"], data, dev, ctx)[: net.size]  # type: ignore[arg-type]
             net.load(w)  # the device's own model is measured after this
         return Message(w=w, n=len(data), delta_c=dev["c"] - old)
 
