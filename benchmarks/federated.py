@@ -12,10 +12,11 @@ from benchmarks.synthetic import StoredDevices
 from benchmarks.workloads import WORKLOADS, Settings, Workload
 from remanence.choices import resolve_method, resolve_part
 from remanence.core.context import Context
-from remanence.core.federation import Federation, Plan, Schedule
+from remanence.core.federation import Federation
 from remanence.core.method import Method
 from remanence.core.optimiser import Training
 from remanence.core.parts import DEFAULTS, Merge
+from remanence.core.plan import Plan, Schedule
 from remanence.data.fleet import SMALL, TensorFleet
 from remanence.data.samples import Samples
 from remanence.engine.cohort import CohortEngine
@@ -123,6 +124,8 @@ def make_plan(
         parts["optimise"],
         options,
         build(Measure, {}, "measure"),
+        parts["topology"],
+        [list(range(len(fleet.sizes)))],
         schedule=schedule,
     )
 

@@ -11,7 +11,8 @@ import torch
 
 from benchmarks.federated import facts_of, make_plan, rounds_of
 from benchmarks.synthetic import TinyDevices
-from remanence.core.federation import Federation, Plan
+from remanence.core.federation import Federation
+from remanence.core.plan import Plan
 from remanence.data.fleet import TensorFleet
 from remanence.engine.memory import one_thread
 from remanence.errors import UserError

@@ -23,6 +23,7 @@ def resolve_method(
         return method, dict(choices)
     if not isinstance(method, str):
         raise UserError(f"method: {method!r} is not allowed: must be a name or a Method")
+    method = methods.spelled(method)
     combination = methods.combinations.get(method) if method in methods.names() else None
     if combination is None:
         chosen: Method = methods.create(method, options, "method")

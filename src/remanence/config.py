@@ -18,7 +18,7 @@ from remanence.core.parts import DEFAULTS
 from remanence.engine.options import EngineOptions
 from remanence.errors import UserError, suggestion
 from remanence.measure.record import Measure
-from remanence.registry import Registry, build, datasets, methods, models, option_fields, options, partitions
+from remanence.registry import Registry, build, datasets, methods, models, option_fields, options, partitions, streams
 
 Tree = dict[str, Any]
 
@@ -69,13 +69,9 @@ class DevicesTable:
     partition: str = "dirichlet"
     sites: int = Field(1, ge=1, description="factories; devices are dealt to them in blocks")
     skew: Literal["devices", "sites"] = Field("devices", description="sites: factories differ, their devices are alike")
-
-
-@options
-class StreamTable:
-    """When devices see their data."""
-
-    kind: Literal["static"] = "static"
+    sites_by: Literal["order", "shuffled"] = Field(
+        "order", description="a site is a block of neighbouring devices, or of devices in random order"
+    )
 
 
 @options
@@ -89,10 +85,9 @@ FIXED: dict[str, type[Any]] = {
     "train": Training,
     "engine": EngineOptions,
     "measure": Measure,
-    "stream": StreamTable,
     "checkpoint": CheckpointTable,
 }
-NAMED = ("data", "devices", "model", "method", *DEFAULTS)
+NAMED = ("data", "devices", "stream", "model", "method", *DEFAULTS)
 VOLATILE = (("engine", "workers"), ("checkpoint", "every"), ("checkpoint", "seconds"))  # change no number
 DEEPEST = 8  # tables in tables of a file that means anything
 
@@ -111,7 +106,7 @@ class Experiment:
     parts: dict[str, Any]
     engine: EngineOptions
     measure: Measure
-    stream: StreamTable
+    stream: Any
     checkpoint: CheckpointTable
 
     def seed(self, purpose: str) -> int:
@@ -126,6 +121,7 @@ class Experiment:
             "data": {**_plain(self.data), **self.source},
             "devices": {**_plain(self.devices), **_plain(self.partition)},
         }
+        tree["stream"] = {"kind": self.stream.name, **_plain(self.stream)}
         named = {"model": self.model, "method": self.method, **self.parts}
         tree |= {section: {"name": value.name, **_plain(value)} for section, value in named.items()}
         return tree | {section: _plain(getattr(self, section)) for section in FIXED if section != "seeds"}
@@ -164,6 +160,7 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
         source=source,
         devices=devices,
         partition=partition,
+        stream=_stream(tree),
         model=_named(models, tree, "model", "mlp"),
         method=method,
         parts=parts,
@@ -194,6 +191,14 @@ def _divided(tree: Mapping[str, Any], section: str, cls: type[Any]) -> tuple[Any
     table = _table(tree, section)
     fixed = {name: table.pop(name) for name in list(table) if name in option_fields(cls)}
     return build(cls, fixed, section), table
+
+
+def _stream(tree: Mapping[str, Any]) -> Any:
+    table = _table(tree, "stream")
+    kind = table.pop("kind", table.pop("name", "static"))
+    if not isinstance(kind, str):
+        raise UserError(f"stream.kind: {kind!r} is not allowed: must be a name")
+    return build(streams.get(kind, "stream.kind"), table, "stream")
 
 
 def _named(registry: Registry[Any], tree: Mapping[str, Any], section: str, default: str) -> Any:

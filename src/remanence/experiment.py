@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from remanence.config import Experiment
 from remanence.core.context import Context
-from remanence.core.federation import Plan
+from remanence.core.plan import Plan
 from remanence.core.rng import key, numpy_generator
 from remanence.core.vector import FlatModel
 from remanence.data.augment import augmentation
@@ -20,6 +20,7 @@ from remanence.data.datasets import load_dataset
 from remanence.data.fleet import IndexedFleet
 from remanence.data.partition import Partition
 from remanence.data.samples import Dataset, Samples
+from remanence.data.streams.static import Static
 from remanence.engine.worker import Task
 from remanence.errors import UserError
 
@@ -40,7 +41,9 @@ def prepare(experiment: Experiment) -> Prepared:
     dataset, public = _set_apart(dataset, experiment)
     partition = _deal(dataset, experiment)
     module = _model(dataset, experiment)
-    fleet = IndexedFleet(dataset, partition.indices)
+    stream = None if isinstance(experiment.stream, Static) else experiment.stream
+    fleet = IndexedFleet(dataset, partition.indices, stream, experiment.seed("data"))
+    sites = _sites(experiment)
     task = Task(
         method=experiment.method,
         module=module,
@@ -61,10 +64,12 @@ def prepare(experiment: Experiment) -> Prepared:
         experiment.parts["optimise"],
         experiment.engine,
         experiment.measure,
+        experiment.parts["topology"],
+        sites,
         experiment.seed("sampling"),
     )
     notes = [*partition.notes, *_empty(fleet.sizes), *plan.notes()]
-    return Prepared(plan, _start(experiment, dataset, fleet, module, notes), time.perf_counter() - started)
+    return Prepared(plan, _start(experiment, dataset, plan, module, notes), time.perf_counter() - started)
 
 
 def _set_apart(dataset: Dataset, experiment: Experiment) -> tuple[Dataset, Samples | None]:
@@ -109,6 +114,15 @@ def _within_sites(sites: list[np.ndarray], count: int, generator: np.random.Gene
             raise UserError(f"devices.count: a site has {len(samples)} samples for {devices} devices")
         for part in np.array_split(generator.permutation(samples), devices):
             yield np.sort(part)
+
+
+def _sites(experiment: Experiment) -> list[list[int]]:
+    """The devices of every site."""
+    devices = np.arange(experiment.devices.count)
+    if experiment.devices.sites_by == "shuffled":
+        devices = numpy_generator(experiment.seed("partition"), "sites").permutation(devices)
+    number = site_of(len(devices), experiment.devices.sites)
+    return [sorted(devices[number == site].tolist()) for site in range(experiment.devices.sites)]
 
 
 def site_of(devices: int, sites: int) -> np.ndarray:
@@ -169,17 +183,16 @@ def _context(experiment: Experiment, dataset: Dataset, public: Samples | None) -
     )
 
 
-def _empty(sizes: list[int]) -> list[str]:
+def _empty(sizes: Sequence[int]) -> list[str]:
     empty = [device for device, size in enumerate(sizes) if not size]
     if len(empty) == len(sizes):
         raise UserError("devices: none of them has a sample")
     return [f"{len(empty)} devices have no samples and never take part: {empty[:10]}"] if empty else []
 
 
-def _start(
-    experiment: Experiment, dataset: Dataset, fleet: IndexedFleet, module: nn.Module, notes: list[str]
-) -> dict[str, Any]:
-    count, sites = experiment.devices.count, experiment.devices.sites
+def _start(experiment: Experiment, dataset: Dataset, plan: Plan, module: nn.Module, notes: list[str]) -> dict[str, Any]:
+    count, fleet = experiment.devices.count, plan.task.fleet
+    assert isinstance(fleet, IndexedFleet)
     start = {
         "event": "start",
         "name": experiment.general.name,
@@ -198,8 +211,9 @@ def _start(
         "notes": notes,
         "data_sha256": _digest(dataset, fleet),
     }
-    if sites > 1:
-        start["sites"] = site_of(count, sites).tolist()
+    if len(plan.sites) > 1:
+        numbers = {device: site for site, members in enumerate(plan.sites) for device in members}
+        start["sites"] = [numbers[device] for device in range(count)]
     if count <= MIX_SHOWN:
         start["class_mix"] = [fleet.counts(device).tolist() for device in range(count)]
     return start

@@ -75,9 +75,14 @@ class Registry(Generic[T]):
         self._load()
         return sorted({*self._classes, *self.combinations})
 
+    def spelled(self, name: str) -> str:
+        """`best_swap` and `Best-Swap` are `best-swap`; an unknown name stays as it is."""
+        usual = name.lower().replace("_", "-")
+        return usual if usual in self.names() else name
+
     def get(self, name: str, key: str = "") -> type[T]:
         """The class called `name`; `key` is where the user wrote it."""
-        self._load()
+        name = self.spelled(name)
         if name not in self._classes:
             raise UserError(f"{key or self.kind}: unknown {self.kind} '{name}'; {suggestion(name, self.names())}")
         return self._classes[name]

@@ -13,18 +13,23 @@ from torch import Tensor, nn
 from remanence.choices import PartChoice, resolve_method, resolve_part
 from remanence.core.batches import BatchRule
 from remanence.core.context import Context
-from remanence.core.federation import Event, Federation, Plan, Schedule
+from remanence.core.federation import Federation
 from remanence.core.method import Method
 from remanence.core.optimiser import Training
+from remanence.core.plan import Event, Plan, Schedule
 from remanence.core.state import State
 from remanence.data.fleet import TensorFleet, as_inputs, checked
 from remanence.data.samples import Samples
+from remanence.data.stream import Stream
+from remanence.data.streams.static import Static
 from remanence.engine.memory import one_thread
 from remanence.engine.options import EngineOptions
 from remanence.engine.worker import Task
 from remanence.errors import UserError
 from remanence.measure.record import Measure, summary
-from remanence.registry import build, option_fields
+from remanence.registry import build, option_fields, streams
+
+StreamChoice = str | Mapping[str, Any] | Stream
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ def simulate(
     optimise: PartChoice = "none",
     privacy: PartChoice = "none",
     topology: PartChoice = "flat",
+    sites: int | Sequence[Sequence[int]] = 1,
+    stream: StreamChoice = "static",
     seed: int = 0,
     engine: Mapping[str, Any] | None = None,
     measure: Mapping[str, Any] | None = None,
@@ -71,7 +78,9 @@ def simulate(
 
     `batches` is "full", a size, or a function (device, round, epoch) -> list of index tensors, all counted from
     round 1 and epoch 1 (devices from 0). `participation` is one list of devices per round, a number of devices, a
-    share of them below 1.0, or None for all. Parts are names, {"name": ..., option: ...}, or instances.
+    share of them below 1.0, or None for all. Parts are names, {"name": ..., option: ...}, or instances; so is `stream`,
+    with "kind" for "name". `sites` is a number of equal blocks of devices, or a list of devices for each site; with
+    topology "sites", `participation` is the number of devices in each exchange of a site.
     """
     train = build(Training, _training(locals()), "simulate")
     named = {"select": select, "merge": merge, "optimise": optimise, "privacy": privacy, "topology": topology}
@@ -80,12 +89,16 @@ def simulate(
     pieces = {kind: resolve_part(kind, choice) for kind, choice in choices.items()}
     classes, kind = _probed(model, devices)
     rounds, seed = _count(rounds, "rounds"), _count(seed, "seed", 0)
+    members = _sites(sites, len(devices))
     per_round, schedule = _participation(participation, len(devices), rounds)
+    if pieces["topology"].sites and not isinstance(participation, (list, tuple)):
+        smallest = min(map(len, members))
+        per_round, schedule = _participation(participation, smallest, rounds)[0], None
     engine_options = build(EngineOptions, engine or {}, "engine")
     task = Task(
         method=chosen,
         module=copy.deepcopy(model),
-        fleet=_fleet(devices, classes, kind),
+        fleet=_fleet(devices, classes, kind, _stream(stream), seed),
         batches=batches if callable(batches) else train.batch,
         privacy=pieces["privacy"],
         merge=pieces["merge"],
@@ -95,7 +108,8 @@ def simulate(
     )
     parts = pieces["select"], pieces["optimise"]
     measured = build(Measure, measure or {}, "measure")
-    return _play(Plan(task, rounds, per_round, *parts, engine_options, measured, seed, schedule))
+    topology = pieces["topology"]
+    return _play(Plan(task, rounds, per_round, *parts, engine_options, measured, topology, members, seed, schedule))
 
 
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +157,7 @@ class DeviceStateView(Mapping[int, State]):
             return kept
         net = task.network()
         context = self._federation.context(1).on(device, 0, net.copy())
-        return task.method.open_device(net, task.fleet.samples(device), context)
+        return task.method.open_device(net, task.fleet.whole(device), context)
 
 
 def _context(train: Training, rounds: int, devices: int, classes: int, seed: int, public: Samples | None) -> Context:
@@ -194,13 +208,42 @@ def _probed(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> tuple[int, 
     return int(answer.shape[1]), kind
 
 
-def _fleet(devices: Sequence[tuple[Any, Any]], classes: int, kind: torch.dtype) -> TensorFleet:
+def _stream(choice: "StreamChoice") -> Stream | None:
+    if isinstance(choice, str):
+        choice = {"kind": choice}
+    if isinstance(choice, Mapping):
+        kind = choice.get("kind", choice.get("name"))
+        if not isinstance(kind, str):
+            raise UserError(f"stream: {choice!r} is not allowed: must be a kind, or a kind with options")
+        values = {name: value for name, value in choice.items() if name not in ("kind", "name")}
+        choice = build(streams.get(kind, "stream"), values, "stream")
+    if not isinstance(choice, Stream):
+        raise UserError(f"stream: {choice!r} is not allowed: must be a kind, or a kind with options")
+    return None if isinstance(choice, Static) else choice
+
+
+def _sites(value: Any, devices: int) -> list[list[int]]:
+    """The devices of every site."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        if not 1 <= value <= devices:
+            raise UserError(f"sites: {value} is not allowed: there are {devices} devices")
+        return [part.tolist() for part in np.array_split(np.arange(devices), value)]
+    members = _table(value, devices, "sites")
+    if sorted(device for row in members for device in row) != list(range(devices)):
+        raise UserError("sites: every device must belong to exactly one site")
+    return [sorted(row) for row in members]
+
+
+def _fleet(
+    devices: Sequence[tuple[Any, Any]], classes: int, kind: torch.dtype, stream: Stream | None, seed: int
+) -> TensorFleet:
     if not isinstance(devices, (list, tuple)):
-        return TensorFleet(devices, classes, kind)
+        return TensorFleet(devices, classes, kind, stream, seed)
     shape = _shape(devices)
     for number, (x, y) in enumerate(devices):
         checked(x, y, classes, f"device {number}", shape, kind)
-    return TensorFleet([(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices], classes, kind)
+    pairs = [(x if isinstance(x, Tensor) else np.asarray(x), y) for x, y in devices]
+    return TensorFleet(pairs, classes, kind, stream, seed)
 
 
 def _test(test: Any, classes: int, shape: tuple[int, ...], kind: torch.dtype) -> Samples | None:
@@ -244,15 +287,18 @@ def _participation(value: Any, devices: int, rounds: int) -> tuple[int, Schedule
     return max(1, max(map(len, table), default=1)), lambda round: table[round - 1]
 
 
-def _table(value: Any, devices: int) -> list[list[int]]:
-    """A list of devices per round."""
+def _table(value: Any, devices: int, key: str = "participation") -> list[list[int]]:
+    """Lists of devices."""
     try:
         table = [[operator.index(device) for device in row] for row in value]
     except TypeError:
-        raise UserError("participation: must be a list of devices per round, a number, a share, or None") from None
+        what = (
+            "a list of devices per round, a number, a share, or None" if key == "participation" else "lists of devices"
+        )
+        raise UserError(f"{key}: must be {what}") from None
     wrong = next((device for row in table for device in row if device not in range(devices)), None)
     if wrong is not None:
-        raise UserError(f"participation: there is no device {wrong}; devices are 0..{devices - 1}")
+        raise UserError(f"{key}: there is no device {wrong}; devices are 0..{devices - 1}")
     if any(len(set(row)) != len(row) for row in table):
-        raise UserError("participation: a device is named twice in one round")
+        raise UserError(f"{key}: a device is named twice in one round")
     return table

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from remanence import simulate, simulation
-from remanence.core.federation import Event, Federation, Plan
+from remanence.core.federation import Federation
 from remanence.core.method import Method
+from remanence.core.plan import Event, Plan
 from remanence.core.rng import torch_generator
 from remanence.core.state import State, clone, equal
 from remanence.engine.memory import one_thread

@@ -22,7 +22,7 @@ from contract.cases import (
     whole,
 )
 from remanence.core import federation as federation_module
-from remanence.core.federation import Plan
+from remanence.core.plan import Plan
 from remanence.core.state import clone, equal
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contract.cases import CASES, NETS, ROUNDS, Case, Outcome, federation, outcome, reference
-from remanence.core.federation import Plan
+from remanence.core.plan import Plan
 from remanence.core.state import load, save
 from remanence.runs.devices import DeviceStates
 

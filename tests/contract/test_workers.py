@@ -7,7 +7,7 @@ import pytest
 
 from contract.cases import CASES, NETS, SERIAL, Case, Outcome, federation, outcome, play, reference
 from remanence.core.context import Context
-from remanence.core.federation import Plan
+from remanence.core.plan import Plan
 from remanence.engine.local import PoolEngine
 from remanence.engine.worker import Job, Reply
 

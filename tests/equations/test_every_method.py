@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from worlds import SIZES, classification, planned, played, played_in_pieces, same_bits, shuffled_batches, softmax_model
 
-from remanence.core.federation import Federation, Plan
+from remanence.core.federation import Federation
+from remanence.core.plan import Plan
 from remanence.core.state import clone, equal
 from remanence.engine.memory import one_thread
 

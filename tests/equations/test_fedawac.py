@@ -32,10 +32,11 @@ from worlds import (
 import remanence
 from remanence.config import parse
 from remanence.core.context import Context
-from remanence.core.federation import Federation, Plan
+from remanence.core.federation import Federation
 from remanence.core.message import Message
 from remanence.core.method import Method, Network
 from remanence.core.parts import Merge
+from remanence.core.plan import Plan
 from remanence.core.state import State, equal
 from remanence.core.vector import FlatModel
 from remanence.data.datasets import load_dataset

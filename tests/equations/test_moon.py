@@ -28,8 +28,9 @@ from worlds import (
 )
 
 import remanence
-from remanence.core.federation import Federation, Plan
+from remanence.core.federation import Federation
 from remanence.core.method import Method
+from remanence.core.plan import Plan
 from remanence.core.vector import FlatModel
 from remanence.data.samples import Batch
 from remanence.errors import UserError

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 import remanence
 from remanence.core.context import Context
-from remanence.core.federation import Federation, Plan
+from remanence.core.federation import Federation
 from remanence.core.message import Message
 from remanence.core.method import Method, Network
+from remanence.core.plan import Plan
 from remanence.core.state import State
 from remanence.data.samples import Batch, Samples
 from remanence.engine.memory import one_thread

@@ -28,7 +28,8 @@ class Collector:
         quorum: int,
         largest: int,
         integers: slice,
-        like: Message,
+        like: Message | None,
+        least: int = 1,
     ) -> None:
         self.method, self.merge, self.w, self.srv, self.ctx = method, merge, w, srv, ctx
         self.arrivals, self.quorum, self.largest = list(arrivals), quorum, largest
@@ -40,6 +41,7 @@ class Collector:
         self.weights: dict[int, float] = {}
         self.bytes = 0
         self.like = like  # what an upload must look like
+        self.least = least  # samples behind an upload
         self.form: tuple = ()  # of the last good upload, and its bytes
         self.size = 0
 
@@ -64,11 +66,11 @@ class Collector:
         self.bytes += size
         if size > self.largest:
             raise Refused(f"{size} bytes, more than engine.largest_upload = {self.largest}")
-        if not known:
+        if not known and self.like is not None:
             upload.check_form(self.like)
         upload.check_finite()
-        self.form, self.size = form, size
-        if not isinstance(upload.get("n"), int) or upload["n"] < 1:
+        self.like, self.form, self.size = self.like or upload, form, size
+        if not isinstance(upload.get("n"), int) or upload["n"] < self.least:
             raise Refused(f"'n' is {upload.get('n')!r}, not a number of samples")
         upload["n"] = self.merge.samples(upload["n"])
 
@@ -95,7 +97,7 @@ class Collector:
                 self.refused[device] = "late: the deadline had passed"
         if not self.holds:
             self._reduce_settled()
-            return self.reducer.result() if self.weights else {}
+            return self.reducer.result() if any(self.weights.values()) else {}
         return self._merge_held()
 
     def _merge_held(self) -> dict[str, object]:
@@ -108,6 +110,8 @@ class Collector:
         weights = self._weights(held)
         for (device, message), weight in zip(held.items(), weights.tolist(), strict=True):
             self._add(device, message, weight)
+        if not any(self.weights.values()):
+            return {}
         merged = self.reducer.result()
         return merged | self._robust(held, weights) if self.merge.needs_all else merged
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    round: int  # from 1
+    round: int  # from 1: synchronisations with the cloud
     rounds: int
     lr: float  # of this round
     train: Training
@@ -24,6 +24,7 @@ class Context:
     classes: int
     seed: int = 0  # of the draws a device makes
     device: int = -1  # -1: the server
+    tick: int = 0  # exchanges of devices with their server, from 1; without sites the same as the round
     steps: int = 0  # local steps of this device in this round
     task: int = 0
     start: Tensor | None = None  # w^0, the model the run began with
@@ -41,4 +42,4 @@ class Context:
         return other
 
     def generator(self, purpose: str, *numbers: int) -> torch.Generator:
-        return torch_generator(self.seed, purpose, self.round, self.device, *numbers)
+        return torch_generator(self.seed, purpose, self.tick, self.device, *numbers)

@@ -51,6 +51,7 @@ class Method:
     ups: ClassVar[Mapping[str, str]] = {"w": "weighted"}  # entry of the upload -> how it is reduced
     needs_all: ClassVar[bool] = False  # `weigh` compares uploads: the server holds them all
     teachers: int = 0  # frozen copies of the received model to train beside: `ctx.teachers`
+    remembers_samples: ClassVar[bool] = False  # keeps something for every sample of a device: not for streams
     sgd_only: ClassVar[bool] = False  # its equations count steps of SGD
     public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
 

@@ -31,12 +31,18 @@ class Offers:
     counts: np.ndarray  # a row per candidate
     sizes: np.ndarray  # samples per candidate
     whole: np.ndarray  # class counts of the fleet
+    steady: np.random.Generator  # the same in all exchanges of a round
 
 
 class Select(Part):
     """Who takes part in a round."""
 
     reports: ClassVar[bool] = False  # candidates tell their class counts: `offers`
+
+    @property
+    def exact(self) -> bool:
+        """Whether what they tell is exact."""
+        return True
 
     def protect(self, counts: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """What a device tells of its counts; called only when `reports`."""
@@ -116,6 +122,11 @@ class Privacy(Part):
 
 class Topology(Part):
     """Who talks to whom in a round."""
+
+    iterations: int = 1  # exchanges with devices in a round
+    weights: str = "equal"  # what a site counts for at the cloud
+    pooled: bool = False  # one step then average may train as one batch where that is equal
+    sites: ClassVar[bool] = False  # whether devices talk to the edges of their sites, and these to the cloud
 
 
 class Attack(Part):

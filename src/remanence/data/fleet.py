@@ -1,6 +1,6 @@
 """Who holds what, and when: devices as index lists into one dataset, or as the tensors that a user brings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,6 +74,13 @@ class Fleet:
         labels = self.labels(device)
         return np.bincount(labels if rows is None else labels[rows], minlength=self.classes)
 
+    def joint(self, devices: Sequence[int], tick: int, used: Mapping[int, int]) -> np.ndarray:
+        """Samples per class of what these devices train on now, all together."""
+        counts = np.zeros(self.classes, dtype=np.int64)
+        for device in devices:
+            counts += self.pending(device, tick, used.get(device, 0))
+        return counts
+
     def size(self, device: int, tick: int, used: int) -> int:
         rows = self.rows(device, tick, used)
         return self.sizes[device] if rows is None else len(rows)
@@ -93,7 +100,8 @@ class IndexedFleet(Fleet):
         self._ready: dict[int, Samples] = {}
 
     def labels(self, device: int) -> np.ndarray:
-        return self._labels[self.indices[device]]
+        labels: np.ndarray = self._labels[self.indices[device]]
+        return labels
 
     def whole(self, device: int) -> Samples:
         if device in self._ready:

@@ -25,7 +25,7 @@ def choose_engine(task: Task, options: EngineOptions, per_round: int) -> tuple[E
         chain = dense_chain(worker.net.module)
         assert chain is not None
         return CohortEngine(task, chain), f"cohort: {per_round} devices in one stack of dense models"
-    workers = _workers(options, per_round)
+    workers = number_of_workers(options, per_round)
     if workers == 1:
         return SerialEngine(task), "one by one in this process"
     if options.workers == "auto" and worker.net.size <= LARGEST_MODEL:
@@ -35,11 +35,11 @@ def choose_engine(task: Task, options: EngineOptions, per_round: int) -> tuple[E
     return PoolEngine(task, workers), f"{workers} worker processes, one thread each"
 
 
-def _workers(options: EngineOptions, per_round: int) -> int:
+def number_of_workers(options: EngineOptions, jobs: int) -> int:
     if not sys.platform.startswith("linux"):  # forking is safe with torch only there
         return 1
     wanted = len(os.sched_getaffinity(0)) if options.workers == "auto" else options.workers
-    return min(wanted, max(1, per_round))
+    return min(wanted, max(1, jobs))
 
 
 def _obstacle(task: Task, worker: Worker, per_round: int) -> str:
@@ -53,6 +53,8 @@ def _obstacle(task: Task, worker: Worker, per_round: int) -> str:
         return "images are augmented"
     if task.bfloat16:
         return "precision is bfloat16"
+    if task.fleet.stream is not None:
+        return "data arrive as a stream"
     if per_round < 2:
         return "one device per round"
     if net.size > LARGEST_MODEL:
@@ -68,7 +70,7 @@ def _seconds_per_device(task: Task, worker: Worker) -> float:
     device = sorted(range(len(sizes)), key=lambda d: sizes[d])[len(sizes) // 2]
     if not sizes[device]:
         return 0.0
-    data, context = task.fleet.samples(device), task.context
+    data, context = task.fleet.whole(device), task.context
     steps = [
         ids
         for epoch in plan(task.batches, len(data), 1, context.seed, 1, device, worker.net.batch_norm)

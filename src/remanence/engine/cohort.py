@@ -263,7 +263,7 @@ class CohortEngine:
     def _has_steps(self, device: int, ctx: Context) -> bool:
         rule, size = self.task.batches, self.task.fleet.sizes[device]
         if callable(rule):
-            return any(plan(rule, size, ctx.train.epochs, ctx.seed, ctx.round, device))
+            return any(plan(rule, size, ctx.train.epochs, ctx.seed, ctx.tick, device))
         return size > 0
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
@@ -276,7 +276,7 @@ class CohortEngine:
         method = self.task.method
         table = step_table(
             self.task.batches,
-            [self.task.fleet.samples(job.device) for job in jobs],
+            [self.task.fleet.whole(job.device) for job in jobs],
             [job.device for job in jobs],
             ctx,
         )
@@ -293,7 +293,10 @@ class CohortEngine:
         for one, loss in zip(work, losses.tolist(), strict=True):
             upload = method.up(one.row, one.message, one.data, one.dev, one.ctx)
             upload = self.task.privacy.protect(upload, one.ctx)
-            yield Reply(one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, self._own(one), held)
+            samples = len(one.data) * ctx.train.epochs
+            yield Reply(
+                one.job.device, upload, one.dev, loss / one.ctx.steps, one.ctx.steps, samples, self._own(one), held
+            )
 
     def _begin(self, row: "Row", job: Job, data: Samples, steps: int, ctx: Context) -> "_Work":
         ctx = ctx.on(job.device, steps, self.worker.start)

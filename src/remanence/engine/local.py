@@ -2,7 +2,7 @@
 
 import multiprocessing
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from remanence.core.context import Context
 from remanence.core.message import Message
+from remanence.core.state import State
 from remanence.engine import pipe
 from remanence.engine.memory import keep_freed_blocks
 from remanence.engine.worker import Job, Reply, Task, Worker
@@ -41,8 +42,8 @@ class SerialEngine:
 
     workers: list[int] = []
 
-    def __init__(self, task: Task) -> None:
-        self.worker = Worker(task)
+    def __init__(self, task: Task, worker: Worker | None = None) -> None:
+        self.worker = worker or Worker(task)
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
         for job in jobs:
@@ -58,26 +59,30 @@ class SerialEngine:
 class PoolEngine:
     """Forked worker processes with one thread each; they share the data of this process without a copy."""
 
-    def __init__(self, task: Task, workers: int) -> None:
+    def __init__(self, task: Task, workers: int, server: "Callable[[], WorkerServer] | None" = None) -> None:
         self.task = task
+        self.recall: Callable[[int], State | None] = lambda device: None  # what a worker that asks is told
+        make = server or (lambda: WorkerServer(task))
         self.connections: list[Connection] = []
         self.processes: list[Any] = []
         fork = multiprocessing.get_context("fork")
         for _ in range(workers):
             ours, theirs = fork.Pipe()
             self.connections.append(ours)
-            process = fork.Process(target=_serve, args=(task, theirs, list(self.connections)), daemon=True)
+            process = fork.Process(target=_serve, args=(make, theirs, list(self.connections)), daemon=True)
             process.start()
             theirs.close()
             self.processes.append(process)
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
         common = _common([job.message for job in jobs])
-        facts = {"round": ctx.round, "lr": ctx.lr, "task": ctx.task}
-        self._tell_all({"do": "round", "facts": facts, "common": common})
+        self._tell_all({"do": "round", "facts": self.facts(ctx), "common": common})
         orders = (_order(job, common) for job in jobs)
         for answer in self._share(orders):
             yield _reply(answer)
+
+    def facts(self, ctx: Context) -> dict[str, Any]:
+        return {"round": ctx.round, "tick": ctx.tick, "lr": ctx.lr, "task": ctx.task}
 
     def measure(self, w: Tensor) -> tuple[Tensor, float]:
         assert self.task.test is not None
@@ -136,6 +141,9 @@ class PoolEngine:
     def _receive(self, connection: Connection) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = pipe.receive(connection)
+            while "ask" in answer:
+                pipe.send(connection, {"dev": self.recall(answer["ask"])})
+                answer = pipe.receive(connection)
         except (EOFError, OSError):
             raise self._death(connection) from None
         if answer.get("failed"):
@@ -153,14 +161,15 @@ def _ready(connections: Sequence[Connection]) -> list[Connection]:
     return [found for found in wait(connections) if isinstance(found, Connection)]
 
 
-def _serve(task: Task, connection: Connection, others: list[Connection]) -> None:
+def _serve(make: "Callable[[], WorkerServer]", connection: Connection, others: list[Connection]) -> None:
     for other in others:  # inherited ends: as long as one is open here, the parent's death would go unnoticed
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_blocks()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    server = _Server(task)
+    server = make()
+    server.connection = connection
     while True:
         try:
             order = pipe.receive(connection)
@@ -174,14 +183,22 @@ def _serve(task: Task, connection: Connection, others: list[Connection]) -> None
                 return
 
 
-class _Server:
+class WorkerServer:
     """A worker behind a pipe."""
+
+    connection: Connection
 
     def __init__(self, task: Task) -> None:
         self.worker = Worker(task)
         self.common: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
         self.w = torch.empty(0)
+
+    def ask(self, device: int) -> State | None:
+        """What a device keeps, from the process that has it."""
+        pipe.send(self.connection, {"ask": device})
+        told: State | None = pipe.receive(self.connection)["dev"]
+        return told
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any] | None:
         try:
@@ -202,7 +219,7 @@ class _Server:
             correct, loss = self.worker.measure(self.w, order["start"], order["stop"])
             return {"piece": order["piece"], "correct": correct, "loss": loss}
         message = Message(self.common | order["message"])
-        job = Job(order["device"], message, lambda: order["dev"], order["measure"])
+        job = Job(order["device"], message, lambda: order["dev"], order["measure"], order["used"])
         reply = self.worker.work(job, replace(self.worker.task.context, **self.facts))
         return {name: getattr(reply, name) for name in Reply.__slots__}
 
@@ -216,7 +233,14 @@ def _common(messages: Sequence[Message]) -> dict[str, Any]:
 
 def _order(job: Job, common: dict[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in job.message.items() if name not in common}
-    return {"do": "train", "device": job.device, "message": own, "dev": job.recall(), "measure": job.measure}
+    return {
+        "do": "train",
+        "device": job.device,
+        "message": own,
+        "dev": job.recall(),
+        "measure": job.measure,
+        "used": job.used,
+    }
 
 
 def _reply(answer: dict[str, Any]) -> Reply:

@@ -64,7 +64,7 @@ def step_table(rule: BatchRule, data: Sequence[Samples], devices: Sequence[int],
     if isinstance(rule, int):
         return _shuffled(rule, data, devices, ctx)
     steps = [
-        [ids for epoch in plan(rule, len(one), ctx.train.epochs, ctx.seed, ctx.round, device) for ids in epoch]
+        [ids for epoch in plan(rule, len(one), ctx.train.epochs, ctx.seed, ctx.tick, device) for ids in epoch]
         for one, device in zip(data, devices, strict=True)
     ]
     return _listed(steps, data)
@@ -74,7 +74,7 @@ def _shuffled(size: int, data: Sequence[Samples], devices: Sequence[int], ctx: C
     sizes = [len(one) for one in data]
     order, cut = _cut(tuple(sizes), size, ctx.train.epochs)
     longest = max(sizes)
-    drawn = [lots(sizes[k], ctx.train.epochs, ctx.seed, ctx.round, devices[k]) for k in order]
+    drawn = [lots(sizes[k], ctx.train.epochs, ctx.seed, ctx.tick, devices[k]) for k in order]
     if min(sizes) < longest:  # what is missing is drawn last
         drawn = [torch.nn.functional.pad(lot, (0, longest - lot.shape[1]), value=torch.inf) for lot in drawn]
     shuffled = torch.stack(drawn).argsort(-1)

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +16,9 @@ from remanence.core.rng import key
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.data.augment import Augmentation
-from remanence.data.fleet import Counts
+from remanence.data.fleet import Fleet
 from remanence.data.samples import Samples
 from remanence.measure.accuracy import count_correct
-
-
-class Fleet(Counts, Protocol):
-    """Who holds what."""
-
-    classes: int
-
-    def samples(self, device: int) -> Samples: ...
 
 
 @dataclass(frozen=True)
@@ -58,6 +49,7 @@ class Job:
     message: Message
     recall: Callable[[], State | None]  # what the device keeps, read when its turn comes; None: its first round
     measure: bool = False
+    used: int = 0  # batches that the device has taken from its stream
 
 
 @dataclass(slots=True)
@@ -67,6 +59,7 @@ class Reply:
     dev: State = field(default_factory=dict)  # to be kept once the upload is counted
     loss: float = float("nan")  # mean of the steps
     steps: int = 0
+    samples: int = 0  # that went through training
     correct: Tensor | None = None  # of the device's own model on the test set, per class
     held: int = 0  # bytes in training, besides networks and moments
     reason: str = ""
@@ -81,8 +74,8 @@ class Worker:
 
     def work(self, job: Job, ctx: Context) -> Reply:
         task = self.task
-        data = task.fleet.samples(job.device)
-        steps = plan(task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.round, job.device, self.net.batch_norm)
+        data = task.fleet.samples(job.device, ctx.tick, job.used)
+        steps = plan(task.batches, len(data), ctx.train.epochs, ctx.seed, ctx.tick, job.device, self.net.batch_norm)
         ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teachers)
         if not ctx.steps:
             few = len(data) > 0 and self.net.batch_norm
@@ -90,14 +83,15 @@ class Worker:
         dev = self.open(job.recall(), data, ctx)
         upload, loss, held = self.train(job.message, steps, data, dev, ctx, task.augment)
         correct = count_correct(self.net, task.test)[0] if job.measure and task.test is not None else None
-        return Reply(job.device, upload, dev, loss, ctx.steps, correct, held)
+        samples = sum(len(ids) for epoch in steps for ids in epoch)
+        return Reply(job.device, upload, dev, loss, ctx.steps, samples, correct, held)
 
     def train(
         self, message: Message, steps: Plan, data: Samples, dev: State, ctx: Context, augment: Augmentation | None
     ) -> Trained:
         """One device's round, and what leaves the device."""
         # Dropout draws from the global generator; `torch.manual_seed` would look for accelerators every time.
-        torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.round, ctx.device))
+        torch.default_generator.manual_seed(key(ctx.seed, "layers", ctx.tick, ctx.device))
         for teacher in self.teachers:
             teacher.load(message["w"])
             teacher.train(False)
@@ -111,7 +105,7 @@ class Worker:
         """An upload with the names and shapes that every device's must have: after one step on two samples."""
         fleet = self.task.fleet
         device = next(device for device, size in enumerate(fleet.sizes) if size)
-        whole = fleet.samples(device)
+        whole = fleet.whole(device)
         rows = torch.arange(2) % len(whole)
         data = Samples(whole.x[rows], whole.y[rows], whole.classes)
         ctx = ctx.on(-1, 1, self.start, self.teachers)

@@ -8,7 +8,7 @@ import numpy as np
 def participation_counts(rounds: Iterable[Iterable[int]], devices: int) -> np.ndarray:
     counts = np.zeros(devices, dtype=np.int64)
     for counted in rounds:
-        counts[list(counted)] += 1
+        np.add.at(counts, list(counted), 1)
     return counts
 
 

@@ -105,7 +105,7 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
     tested = [event for event in history if "accuracy" in event]
     as_printed, clamped = forgetting([event["per_class"] for event in tested])
     accuracies = [event["accuracy"] for event in tested]
-    participation = participation_counts((event["counted"] for event in history), devices)
+    participation = participation_counts(map(turns, history), devices)
     return {
         "rounds": len(history),
         "accuracy": accuracies[-1] if tested else None,
@@ -126,8 +126,25 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         }
         if history
         else None,
+        **_links(history),
         "refused": sum(len(event["refused"]) for event in history),
         "diverged": any(event.get("diverged") for event in history),
+    }
+
+
+def turns(event: Mapping[str, Any]) -> list[int]:
+    """The counted devices of a round, as often as they were counted."""
+    often = event.get("turns") or [1] * len(event["counted"])
+    return [device for device, turns in zip(event["counted"], often, strict=True) for _ in range(turns)]
+
+
+def _links(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Bytes by link, where there are several."""
+    known = [event["links"] for event in history if "links" in event]
+    if not known:
+        return {}
+    return {
+        "links": {name: {way: sum(links[name][way] for links in known) for way in ("up", "down")} for name in known[0]}
     }
 
 

@@ -42,6 +42,8 @@ class FedPSD(Method):
     cll: bool = Field(True, description="cross entropy is calibrated by the device's share of every class")
     first: Literal["ce_only", "progressive"] = Field("ce_only", description="what a device's first round distils")
 
+    remembers_samples = True
+
     def stacks(self) -> bool:
         return False
 

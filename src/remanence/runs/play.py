@@ -13,7 +13,8 @@ import torch
 
 from remanence import __version__
 from remanence.config import VOLATILE, Experiment
-from remanence.core.federation import Event, Federation, Plan
+from remanence.core.federation import Federation
+from remanence.core.plan import Event, Plan
 from remanence.engine.memory import keep_freed_blocks, one_thread
 from remanence.errors import UserError
 from remanence.experiment import Prepared, prepare
@@ -134,7 +135,6 @@ def _restore(session: Session, federation: Federation, prepared: Prepared) -> No
 
 
 def _rounds(session: Session, federation: Federation, until: int | None) -> None:
-    fleet, epochs = federation.plan.task.fleet, federation.plan.task.context.train.epochs
     last = federation.plan.rounds if until is None else min(until, federation.plan.rounds)
     while federation.round < last:
         started = time.perf_counter()
@@ -142,8 +142,8 @@ def _rounds(session: Session, federation: Federation, until: int | None) -> None
         seconds = time.perf_counter() - started
         session.history.append(event)
         session.folder.add_event(event)
-        samples = epochs * sum(fleet.sizes[device] for device in event["counted"])
-        session.folder.add_timing({"round": event["round"], "seconds": round(seconds, 6), "samples": samples})
+        timing = {"round": event["round"], "seconds": round(seconds, 6), "samples": event["samples"]}
+        session.folder.add_timing(timing | {"selecting": round(federation.selecting, 6)})
         session.tell("round", event)
         if _due(session, federation):
             _checkpoint(session, federation)

@@ -21,7 +21,14 @@ class ByCounts(Select):
         description="noise on every reported count: each report is epsilon-differentially private for one record "
         "replaced by another; 0 = exact counts",
     )
+    random_per_round: bool = Field(
+        False, description="these are the same positions in all exchanges of a round, as in the published code"
+    )
     reports = True
+
+    @property
+    def exact(self) -> bool:
+        return not self.epsilon
 
     def protect(self, counts: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         if not self.epsilon:
@@ -39,7 +46,8 @@ class ByCounts(Select):
         assert offers is not None
         if count >= len(candidates):
             return sorted(candidates)
-        drawn = generator.choice(len(candidates), size=min(self.random, count), replace=False)
+        first = offers.steady if self.random_per_round else generator
+        drawn = first.choice(len(candidates), size=min(self.random, count), replace=False)
         left = np.setdiff1d(np.arange(len(candidates)), drawn)
         problem = problem_of(offers, drawn, left, count - len(drawn))
         picked = self.pick(problem, generator) if problem.choose else []

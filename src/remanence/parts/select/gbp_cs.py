@@ -33,7 +33,8 @@ class GbpCs(ByCounts):
         if self.init == "mpinv":
             return by_pseudo_inverse(problem)
         if self.init == "random":
-            return problem.random_groups(1, generator)[0]
+            drawn: Array = problem.random_groups(1, generator)[0]
+            return drawn
         if self.init == "zero_growing" and not problem.equal:
             raise UserError("select.init: 'zero_growing' is not allowed here: batches differ in size")
         return by_gradient(problem, self.init == "zero_growing")
@@ -44,7 +45,8 @@ def by_pseudo_inverse(problem: Problem) -> Array:
     y = problem.target / problem.whole.sum()
     solution = np.linalg.lstsq(problem.counts.T, y, rcond=1e-10)[0]  # of least norm where there are many
     order = np.argsort(-solution.round(9), kind="stable")
-    return problem.groups(order[None, : problem.choose])[0]
+    largest: Array = problem.groups(order[None, : problem.choose])[0]
+    return largest
 
 
 def permute(problem: Problem, members: Array) -> list[int]:

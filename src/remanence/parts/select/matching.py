@@ -133,11 +133,13 @@ class Quadratic:
         self.h = members.astype(np.float64) @ self.gram - self.c  # h = G x - c
 
     def slope(self) -> Array:
-        return self.h
+        slope: Array = self.h
+        return slope
 
     def changes(self) -> Array:
         entering, leaving = _masked(2 * self.h, self.members)
-        return entering[:, :, None] + (self.distances - leaving[:, None, :])  # 2 (h_i - h_j) + D_ij
+        changes: Array = entering[:, :, None] + (self.distances - leaving[:, None, :])  # 2 (h_i - h_j) + D_ij
+        return changes
 
     def swap(self, rows: Array, entering: Array, leaving: Array) -> None:
         self.members[rows, entering], self.members[rows, leaving] = True, False
