@@ -61,7 +61,7 @@ class Single:
     def train(self, work: Work) -> None:
         for number, device in work:
             job = bare_job(self.federation, number, device, partial(self.states.get, device))
-            context = replace(self.federation.plan.task.context, round=number)
+            context = replace(self.federation.plan.task.context, round=number, tick=number)
             self.states[device] = self.worker.work(job, context).dev
 
     def close(self) -> None: ...

@@ -6,7 +6,6 @@ the device and `srv` at the server, so resume, storage accounts and deployment n
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -156,16 +155,17 @@ def kept(method: Method, message: Message) -> Message:
 def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
     """The training loop. Returns the summed loss of the steps, of every device."""
     net, total = local.net, torch.zeros(local.devices)
-    # A stack knows the plain loss in closed form, which is sooner done.
-    closed = type(method).loss is Method.loss and hasattr(net, "cross_entropy")
-    gradient = net.cross_entropy if closed else partial(_by_autograd, method, local)  # type: ignore[attr-defined]
-    with torch.inference_mode(closed):  # less bookkeeping in every operation, where autograd is not needed
+    # A stack knows the plain loss in closed form, which is sooner done, and tells its values at the end.
+    closed: Any = net if type(method).loss is Method.loss and hasattr(net, "cross_entropy") else None
+    with torch.inference_mode(closed is not None):  # less bookkeeping where autograd is not needed
         for batch in batches:
-            loss = gradient(batch)
-            total[: batch.devices].add_(loss)
+            if closed is not None:
+                closed.cross_entropy(batch)
+            else:
+                total[: batch.devices].add_(_by_autograd(method, local, batch))
             method.grad(net, local.message, local.dev, local.ctx)
             local.optimiser.step(*net.trainable)
-    return total
+        return total if closed is None else closed.losses(local.devices)
 
 
 def _by_autograd(method: Method, local: Local, batch: Batch) -> Tensor:

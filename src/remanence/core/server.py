@@ -105,12 +105,14 @@ class Server:
     optimiser: State
     expected: Message | None = None  # what an upload must look like; None: like the first
     sent: Sent = field(default_factory=Sent)
+    bytes_down: int = 0  # of the messages of this exchange
     pending: dict[int, State] = field(default_factory=dict)  # of devices whose uploads may still be refused
 
     def exchange(
         self, ctx: Context, engine: Engine, chosen: Sequence[int], used: Mapping[int, int], own: bool
     ) -> Exchange:
         """`used`: batches that devices have taken from their streams; `own`: whether their models are measured."""
+        self.bytes_down = 0
         messages = {device: self.message(device, ctx) for device in chosen}
         collector = self.collector(chosen, ctx)
         replies = self._carry(messages, collector, engine, ctx, used, own)
@@ -120,7 +122,7 @@ class Server:
             collector.counted,
             collector.refused,
             replies,
-            sum(message.size() for message in messages.values()),
+            self.bytes_down,
             collector.bytes,
             collector.largest_weight,
         )
@@ -139,10 +141,12 @@ class Server:
 
     def message(self, device: int, ctx: Context) -> Message:
         message = self.method.down(self.w, device, self.srv, ctx)
-        self.sent.down = message.size()  # without what is sent but once
+        size = self.sent.down = message.size()  # without what is sent but once
         if self.merge.public_on_devices and device not in self.states:
             assert ctx.public is not None
             message["public"] = ctx.public.x
+            size = message.size()
+        self.bytes_down += size
         return message
 
     def _draw(self, purpose: str, ctx: Context) -> Any:

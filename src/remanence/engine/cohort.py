@@ -125,6 +125,7 @@ class Stack:
         self.all_w, self.all_g = torch.empty(devices, net.size), torch.zeros(devices, net.size)
         self.layers = [step if step in ("relu", "tanh") else self._linear(net, step) for step in chain]
         self.anchor = torch.zeros((), requires_grad=True)
+        self.answers: list[tuple[Batch, Tensor, Tensor]] = []  # of the plain loss, for `losses`
         self.narrow(devices)
 
     def _linear(self, net: FlatModel, name: str) -> _Linear:
@@ -160,8 +161,8 @@ class Stack:
     def __call__(self, x: Tensor) -> Tensor:
         return _StackedChain.apply(x, self.anchor, self)  # type: ignore[no-any-return]
 
-    def cross_entropy(self, batch: Batch) -> Tensor:
-        """Loss and gradients of the plain loss in closed form, without autograd's bookkeeping.
+    def cross_entropy(self, batch: Batch) -> None:
+        """Gradients of the plain loss in closed form, without autograd's bookkeeping; `losses` tells its values.
 
         Softmax spelled out: over a few classes torch's own takes half as long again.
         """
@@ -174,8 +175,22 @@ class Stack:
         total = odds.sum(1, keepdim=True)
         slope = torch.addcmul(batch.pull, odds, weight / total)  # weight * (p - [label])
         self.backward(values, slope.view(values[-1].shape), fresh=True)
-        losses = (shifted * batch.pull).view(batch.devices, -1).sum(1)  # weight * (log total - shifted[label])
-        return losses.add_((weight * total.log_()).view(batch.devices, -1).sum(1))
+        self.answers.append((batch, shifted, total))
+
+    def losses(self, devices: int) -> Tensor:
+        """Summed over the steps since they were last asked for; a number per device."""
+        summed = torch.zeros(devices)
+        for group in _alike(self.answers):
+            first = group[0][0]
+            pull = torch.cat([batch.pull for batch, _, _ in group])  # type: ignore[misc]
+            weight = torch.cat([batch.weight for batch, _, _ in group])  # type: ignore[misc]
+            shifted = torch.cat([shifted for _, shifted, _ in group])
+            total = torch.cat([total for _, _, total in group])
+            # weight * (log total - shifted[label])
+            values = (shifted * pull).sum(1).addcmul_(weight, total.log_().view(-1))
+            summed[: first.devices] += values.view(len(group), first.devices, -1).sum((0, 2))
+        self.answers.clear()
+        return summed
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """The input and the output of every Linear layer, after its activation; (devices, samples, features)."""
@@ -204,6 +219,14 @@ class Stack:
                 step.put(d, values[position], fresh)
                 if position:
                     d = torch.bmm(d, step.weight)
+
+
+def _alike(answers: Sequence[tuple[Batch, Tensor, Tensor]]) -> list[list[tuple[Batch, Tensor, Tensor]]]:
+    """Steps of the same devices and widths together."""
+    groups: dict[tuple[int, int], list[tuple[Batch, Tensor, Tensor]]] = {}
+    for answer in answers:
+        groups.setdefault((answer[0].devices, len(answer[1])), []).append(answer)
+    return list(groups.values())
 
 
 @dataclass

@@ -7,7 +7,6 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from remanence.core.batches import BatchRule, lots, plan
 from remanence.core.context import Context
@@ -18,39 +17,42 @@ GATHERED_AT_ONCE = 32 << 20  # bytes of inputs that are gathered for a whole rou
 
 @dataclass
 class StepTable:
-    """Devices stand in the order of falling numbers of steps, so those that still have one are always the first."""
+    """Devices stand in the order of falling numbers of steps, so those that still have one are always the first.
+
+    Every step is as wide as its largest batch: the rows of all devices, device by device, of all steps, step by step.
+    """
 
     order: Sequence[int]  # positions in the given list of devices
     counts: Sequence[int]  # steps of every device
     active: Sequence[int]  # devices that still have a step, per step
+    widths: Sequence[int]  # of every step
     data: list[Samples]
-    index: Tensor  # (steps, devices, largest batch), into the data of all devices behind one another
+    index: Tensor  # into the data of all devices behind one another
     weight: Tensor  # same shape; 1 / batch, 0 for padding
 
     def __post_init__(self) -> None:
         self._x = torch.cat([one.flat for one in self.data])
         self._y = torch.cat([one.y for one in self.data])
-        self._ids, self._weight = self.index.flatten(1).unbind(0), self.weight.flatten(1).unbind(0)
+        self._rows = [width * len(self.data) for width in self.widths]
+        self._ids, self._weight = self.index.split(self._rows), self.weight.split(self._rows)
         self._ready: list[Batch] = []
         if self.index.numel() * self._x.shape[1] * 4 <= GATHERED_AT_ONCE:
             self._ready = self._gathered()
 
     def _gathered(self) -> list[Batch]:
         """Every step's batch, all devices, in a few operations for the whole round."""
-        steps, devices, width = self.index.shape
-        x = self._x[self.index.view(-1)].view(steps, devices * width, -1).unbind(0)
-        y = self._y[self.index.view(-1)]
-        pull = self._pull(y, self.weight.view(-1)).view(steps, devices * width, -1).unbind(0)
-        ys = y.view(steps, -1).unbind(0)
-        return [Batch(x[s], ys[s], self._ids[s], self._weight[s], devices, pull[s]) for s in range(steps)]
+        x, y = self._x[self.index], self._y[self.index]
+        pieces = (each.split(self._rows) for each in (x, y, self.index, self.weight, self._pull(y, self.weight)))
+        devices = len(self.data)
+        return [Batch(x, y, ids, weight, devices, pull) for x, y, ids, weight, pull in zip(*pieces, strict=True)]
 
     def _pull(self, y: Tensor, weight: Tensor) -> Tensor:
         zeros = torch.zeros(len(y), self.data[0].classes)
         return zeros.scatter_(1, y.unsqueeze(1), weight.neg().unsqueeze(1))
 
     def batch(self, step: int) -> Batch:
-        active, (_, devices, width) = self.active[step], self.index.shape
-        rows = active * width
+        active, devices = self.active[step], len(self.data)
+        rows = active * self.widths[step]
         if not self._ready:
             ids, weight = self._ids[step][:rows], self._weight[step][:rows]
             y = self._y[ids]
@@ -77,10 +79,9 @@ def _shuffled(size: int, data: Sequence[Samples], devices: Sequence[int], ctx: C
     drawn = [lots(sizes[k], ctx.train.epochs, ctx.seed, ctx.tick, devices[k]) for k in order]
     if min(sizes) < longest:  # what is missing is drawn last
         drawn = [torch.nn.functional.pad(lot, (0, longest - lot.shape[1]), value=torch.inf) for lot in drawn]
-    shuffled = torch.stack(drawn).argsort(-1)
-    ordered = [data[k] for k in order]
-    index = shuffled.view(-1)[cut.position.view(-1)].view(cut.position.shape) + _starts(ordered)
-    return StepTable(order, cut.counts, cut.active, ordered, index, cut.weight)
+    shuffled = torch.stack(drawn).argsort(-1).view(-1)
+    index = shuffled[cut.position].add_(cut.start)
+    return StepTable(order, cut.counts, cut.active, cut.widths, [data[k] for k in order], index, cut.weight)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ class _Cut:
 
     counts: list[int]
     active: list[int]
-    position: Tensor
+    widths: list[int]
+    position: Tensor  # of every row, in the shuffled numbers of all devices and epochs
+    start: Tensor  # of every row, where its device's samples begin
     weight: Tensor
 
 
@@ -106,12 +109,16 @@ def _cut(sizes: tuple[int, ...], batch: int, epochs: int) -> tuple[list[int], _C
     real = (place < samples[None, :, None]) & (step < counts[None, :, None])
     batch_size = np.maximum(real.sum(2, keepdims=True), 1)
     row = (np.arange(len(sizes))[None, :, None] * epochs + np.minimum(epoch, epochs - 1)) * max(sizes)
-    position = row + np.where(real, place, 0)
+    widths = real.sum(2).max(1)
+    wanted = np.broadcast_to(np.arange(width) < widths[:, None, None], real.shape)
+    begin = np.broadcast_to(np.cumsum([0, *samples[:-1]])[None, :, None], real.shape)
     return order.tolist(), _Cut(
         counts.tolist(),
         (counts[None, :] > step[:, :, 0]).sum(1).tolist(),
-        torch.from_numpy(position),
-        torch.from_numpy((real / batch_size).astype(np.float32)),
+        widths.tolist(),
+        torch.from_numpy((row + np.where(real, place, 0))[wanted]),
+        torch.from_numpy(begin[wanted]),
+        torch.from_numpy((real / batch_size).astype(np.float32)[wanted]),
     )
 
 
@@ -119,19 +126,14 @@ def _listed(steps: list[list[Tensor]], data: Sequence[Samples]) -> StepTable:
     """From explicit lists of sample numbers."""
     order = sorted(range(len(steps)), key=lambda k: -len(steps[k]))
     counts, ordered = [len(steps[k]) for k in order], [data[k] for k in order]
-    flat = [ids for k in order for ids in steps[k]]
-    slots = torch.tensor([step * len(order) + k for k, count in enumerate(counts) for step in range(count)])
-    sizes = torch.tensor([len(ids) for ids in flat]).unsqueeze(1)
-    padded = pad_sequence(flat, batch_first=True)
-    shape = (counts[0], len(order), padded.shape[1])
-    index = torch.zeros(shape[0] * shape[1], shape[2], dtype=torch.int64)
-    weight = torch.zeros(shape[0] * shape[1], shape[2])
-    index[slots], weight[slots] = padded, (torch.arange(shape[2]) < sizes) / sizes
+    starts = np.cumsum([0, *(len(one) for one in ordered[:-1])]).tolist()
     active = [sum(count > step for count in counts) for step in range(counts[0])]
-    return StepTable(order, counts, active, ordered, index.view(shape) + _starts(ordered), weight.view(shape))
-
-
-def _starts(data: Sequence[Samples]) -> Tensor:
-    """Where each device's samples begin when all lie behind one another."""
-    sizes = [len(one) for one in data]
-    return torch.tensor([0, *sizes[:-1]]).cumsum(0).view(1, -1, 1)
+    widths = [max(len(steps[k][step]) for k in order if step < len(steps[k])) for step in range(counts[0])]
+    index, weight = [], []
+    for step, width in enumerate(widths):
+        for place, k in enumerate(order):
+            ids = steps[k][step] if step < counts[place] else torch.empty(0, dtype=torch.int64)
+            share = torch.full((len(ids),), 1 / max(1, len(ids)))
+            index.append(torch.nn.functional.pad(ids, (0, width - len(ids))) + starts[place])
+            weight.append(torch.nn.functional.pad(share, (0, width - len(ids))))
+    return StepTable(order, counts, active, widths, ordered, torch.cat(index), torch.cat(weight))

@@ -33,7 +33,8 @@ class DeviceStates:
         """A copy for the device to edit: what is kept must not change before the upload is counted."""
         if device in self._files:
             return load(self.folder / self._files[device])  # type: ignore[no-any-return]
-        return clone(self._memory.get(device))  # type: ignore[no-any-return]
+        kept = self._memory.get(device)
+        return None if kept is None else clone(kept)
 
     def put(self, device: int, state: State, round: int) -> None:
         self._sizes[device] = size(state)
