@@ -24,6 +24,7 @@ from remanence.runs.devices import DeviceStates
 
 CLASSES, ROUNDS = 3, 3
 FITTING = {"models": 2}  # models in FedAWAC's window
+CHOOSE = ("select", "topology")
 SERIAL = {"workers": 1, "cohort": "off"}
 SIZES = (7, 1, 5, 4, 6, 3)  # device 1 has a single sample, device 2 a single class
 Devices = list[tuple[Tensor, Tensor]]
@@ -41,13 +42,16 @@ class Case:
 
 
 def registered() -> list[Case]:
-    """Every method in all its modes, and every part of the kinds that `simulate` takes."""
+    """Every method in all its modes, and every part of the kinds that `simulate` takes.
+
+    Who takes part is given in these cases; selectors and topologies have suites of their own.
+    """
     found = [Case(name, {"method": name, "options": fitting(pieces(name))}) for name in methods.names()]
     for name in methods.names():
         if name not in methods.combinations:
             for option, value in modes(methods.get(name)):
                 found.append(Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}}))
-    for kind in (kind for kind in parts if kind in inspect.signature(simulate).parameters):
+    for kind in (kind for kind in parts if kind in inspect.signature(simulate).parameters and kind not in CHOOSE):
         for name in parts[kind].names():
             cls = parts[kind].get(name)
             plain = {"name": name, **fitting([cls])}

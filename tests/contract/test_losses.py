@@ -21,7 +21,7 @@ from contract.cases import (
     spoilt,
     whole,
 )
-from remanence.core import federation as federation_module
+from remanence.core import server as server_module
 from remanence.core.plan import Plan
 from remanence.core.state import clone, equal
 
@@ -157,7 +157,7 @@ def play_with_deadline(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     with monkeypatch.context() as patches, federation(plan) as run:
         events = []
         for _ in range(plan.rounds):
-            patches.setattr(federation_module.time, "monotonic", Clock().monotonic)
+            patches.setattr(server_module.time, "monotonic", Clock().monotonic)
             events.append(run.play_round())
             patches.undo()
         return outcome(run, events)
@@ -170,6 +170,7 @@ def test_workers_are_ready_again_after_a_deadline() -> None:
         assert run.engine_line.startswith(("2 worker", "one by one"))
         for _ in range(3):
             assert run.play_round()["counted"] == []
-        run.plan = dataclasses.replace(run.plan, engine=dataclasses.replace(run.plan.engine, deadline=0.0))
+        server = run.rounds.server
+        server.rules = dataclasses.replace(server.rules, deadline=0.0)
         assert run.play_round()["counted"] == list(range(len(SIZES)))
         assert bool(torch.isfinite(run.w).all())

@@ -14,7 +14,9 @@ SIZES = [5, 17, 1, 12, 9]
 
 
 def context(epochs: int) -> Context:
-    return Context(round=3, rounds=9, lr=0.1, train=Training(epochs=epochs), devices=len(SIZES), classes=2, seed=4)
+    return Context(
+        round=3, tick=3, rounds=9, lr=0.1, train=Training(epochs=epochs), devices=len(SIZES), classes=2, seed=4
+    )
 
 
 def fleet() -> list[Samples]:
@@ -26,9 +28,22 @@ def fleet() -> list[Samples]:
 
 def steps_of(table: StepTable, position: int) -> list[Tensor]:
     start = sum(len(one) for one in table.data[:position])
-    return [
-        table.index[step, position][table.weight[step, position] > 0] - start for step in range(table.counts[position])
-    ]
+    rows = [(rows_of(table, table.index)[step][position], weights_of(table)[step][position]) for step in steps(table)]
+    return [index[weight > 0] - start for index, weight in rows[: table.counts[position]]]
+
+
+def steps(table: StepTable) -> range:
+    return range(len(table.widths))
+
+
+def rows_of(table: StepTable, flat: Tensor) -> list[Tensor]:
+    """(devices, width) of every step."""
+    pieces = flat.split([width * len(table.data) for width in table.widths])
+    return [piece.view(len(table.data), -1) for piece in pieces]
+
+
+def weights_of(table: StepTable) -> list[Tensor]:
+    return rows_of(table, table.weight)
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 30])
@@ -57,7 +72,7 @@ def test_given_steps_are_kept() -> None:
 @pytest.mark.parametrize("rule", [4, "full"])
 def test_weights_sum_to_one_per_device_and_step(rule: int | str) -> None:
     table = step_table(rule, fleet(), range(len(SIZES)), context(2))  # type: ignore[arg-type]
-    sums = table.weight.sum(2)
+    sums = torch.stack([weight.sum(1) for weight in weights_of(table)])
     for position, count in enumerate(table.counts):
         assert torch.allclose(sums[:count, position], torch.ones(count))
         assert not sums[count:, position].any()
@@ -70,3 +85,9 @@ def test_batches_hold_the_samples_of_their_devices() -> None:
     batch = table.batch(0)
     owners = (batch.x[:, 0] // 1000).view(len(SIZES), -1)[:, 0]
     assert owners.tolist() == [float(k) for k in table.order]
+
+
+def test_a_step_is_as_wide_as_its_largest_batch() -> None:
+    table = step_table(10, fleet()[1:2], [1], context(2))  # 17 samples: 10 and 7
+    assert list(table.widths) == [10, 7, 10, 7]
+    assert bool((table.weight > 0).all())
