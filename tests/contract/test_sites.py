@@ -23,7 +23,7 @@ from remanence.core.message import Message
 from remanence.core.method import Method
 from remanence.core.plan import Plan
 from remanence.core.state import load, save
-from remanence.measure.record import turns
+from remanence.measure.participation import turns
 from remanence.registry import methods
 from remanence.runs.devices import DeviceStates
 

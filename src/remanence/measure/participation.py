@@ -1,6 +1,7 @@
 """Who took part how often, and how evenly."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,12 @@ def participation_counts(rounds: Iterable[Iterable[int]], devices: int) -> np.nd
     for counted in rounds:
         np.add.at(counts, list(counted), 1)
     return counts
+
+
+def turns(event: Mapping[str, Any]) -> list[int]:
+    """The counted devices of a round, as often as they were counted."""
+    often = event.get("turns") or [1] * len(event["counted"])
+    return [device for device, turns in zip(event["counted"], often, strict=True) for _ in range(turns)]
 
 
 def gini(counts: np.ndarray) -> float:

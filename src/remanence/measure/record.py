@@ -14,7 +14,7 @@ from remanence.data.fleet import Counts
 from remanence.data.samples import Samples
 from remanence.measure.accuracy import device_accuracies, per_class, per_task
 from remanence.measure.forgetting import forgetting
-from remanence.measure.participation import gini, participation_counts
+from remanence.measure.participation import gini, participation_counts, turns
 from remanence.registry import options
 
 CLIENT_ACCURACIES = ("client_acc_global", "client_acc_local", "client_acc_out")
@@ -130,12 +130,6 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         "refused": sum(len(event["refused"]) for event in history),
         "diverged": any(event.get("diverged") for event in history),
     }
-
-
-def turns(event: Mapping[str, Any]) -> list[int]:
-    """The counted devices of a round, as often as they were counted."""
-    often = event.get("turns") or [1] * len(event["counted"])
-    return [device for device, turns in zip(event["counted"], often, strict=True) for _ in range(turns)]
 
 
 def _links(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -283,6 +283,38 @@ def _histogram(counts: Sequence[int]) -> list[int]:
     return devices
 
 
+def divergence(groups: Sequence[Group]) -> Figure | None:
+    """How alike the data of those who train together are to the whole."""
+    lines = _lines(groups, lambda group: series.over_rounds(group, "divergence"))
+    if not lines:
+        return None
+    about = (
+        "Distance between the class mix of the devices that train together and the fleet's, "
+        f"mean over the groups of a round{_seeds(lines)}."
+    )
+    high = 1.05 * max(point.high for line in lines for point in line.points) or 1.0
+    return Figure(
+        "divergence",
+        "Divergence of the groups",
+        about,
+        line_chart(lines, _rounds(lines), Axis("Divergence", ".3~g", 0.0, high), about),
+        _line_table(lines, decimal, "Divergence"),
+    )
+
+
+def links_table(groups: Sequence[Group]) -> DataTable | None:
+    """Bytes by link in the whole run, where there are several links."""
+    totals = {group.label: series.links(group) for group in groups}
+    names = list(dict.fromkeys(name for links in totals.values() for name in links))
+    if not names:
+        return None
+    ways = [(name, way) for name in names for way in ("up", "down")]
+    rows = [
+        [label, *(_mean_size(links.get(name, {}).get(way)) for name, way in ways)] for label, links in totals.items()
+    ]
+    return DataTable(["Method", *(f"{name}, {way}" for name, way in ways)], rows)
+
+
 def _participation_about(groups: Sequence[Group], counts: Mapping[str, Sequence[int]]) -> str:
     everyone = [number for row in counts.values() for number in row]
     same = len(groups) > 1 and len({tuple(row) for row in counts.values()}) == 1
@@ -290,7 +322,8 @@ def _participation_about(groups: Sequence[Group], counts: Mapping[str, Sequence[
     words += ["the same for every method"] if same else []
     which = f" ({', '.join(words)})" if words else ""
     rounds = count(max(group.rounds for group in groups), "round")
-    return f"Rounds in which a device's upload was counted{which}: from {min(everyone)} to {max(everyone)} of {rounds}."
+    what = "Times that" if any(series.links(group) for group in groups) else "Rounds in which"
+    return f"{what} a device's upload was counted{which}: from {min(everyone)} to {max(everyone)}, in {rounds}."
 
 
 def refused_table(groups: Sequence[Group]) -> DataTable | None:

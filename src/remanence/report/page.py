@@ -129,7 +129,7 @@ def _sections(groups: Sequence[Group]) -> tuple[list[tuple[str, str]], list[Any]
         ("Result", _result(groups)),
         ("Learning", _learning(groups, draw(figures.accuracy), draw(figures.loss, figures.traffic))),
         ("Classes", draw(figures.class_accuracy, figures.class_forgetting)),
-        ("Devices", draw(figures.class_mix, figures.participation) + _refused(groups)),
+        ("Devices", draw(figures.class_mix, figures.divergence, figures.participation) + _refused(groups)),
         ("Bytes", _bytes(groups)),
         ("Settings", _settings(groups)),
     ]
@@ -181,7 +181,9 @@ def _bytes(groups: Sequence[Group]) -> str:
     about = "Sent: in the whole run, by all devices together; the rest: for one device, and for the server."
     about += " Means over seeds." if any(len(group.runs) > 1 for group in groups) else ""
     table = markup.data_table(figures.bytes_table(groups), "Bytes")
-    return f'<div class="card">{table}<p class="hint">{about}</p></div>'
+    links = figures.links_table(groups)
+    by_link = f"<h3>By link</h3>{markup.data_table(links, 'Bytes by link')}" if links else ""
+    return f'<div class="card">{table}<p class="hint">{about}</p>{by_link}</div>'
 
 
 def _settings(groups: Sequence[Group]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from remanence.measure.participation import participation_counts
+from remanence.measure.participation import participation_counts, turns
 from remanence.report.groups import Group, unique
 from remanence.report.numbers import finite, mean, present
 from remanence.runs.record import RunRecord
@@ -111,7 +111,7 @@ def _mean_rows(rows: Sequence[Values]) -> Values:
 
 def participation(run: RunRecord) -> list[int]:
     """How many of each device's uploads were counted."""
-    counted = [event.get("counted") or [] for event in run.rounds]
+    counted = [turns({"counted": [], **event}) for event in run.rounds]
     devices = max([int(run.start.get("devices") or 0), *(max(row) + 1 for row in counted if row)])
     return [int(number) for number in participation_counts(counted, devices)]
 
@@ -135,6 +135,18 @@ def asked(group: Group) -> int:
 def totals(group: Group, name: str) -> float | None:
     """Sum of one number of the events over a run, mean over seeds."""
     return mean(sum(present(event.get(name) for event in run.rounds)) for run in group.runs)
+
+
+def links(group: Group) -> dict[str, dict[str, float | None]]:
+    """Bytes of every link in a run, mean over seeds; empty without sites."""
+    known = [[event["links"] for event in run.rounds if "links" in event] for run in group.runs]
+    if not any(known):
+        return {}
+    names = known[0][0] if known[0] else {}
+    return {
+        name: {way: mean(sum(links[name][way] for links in rounds) for rounds in known) for way in ("up", "down")}
+        for name in names
+    }
 
 
 def state_bytes(group: Group, name: str) -> float | None:
