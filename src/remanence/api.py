@@ -50,7 +50,7 @@ def report(*paths: str | Path, out: str | Path | None = None) -> Path:
 
 
 def catalogue(kind: str = "methods") -> list[dict[str, Any]]:
-    """Name and summary of all methods, parts, models, datasets, partitions, recipes or tables."""
+    """Name and summary of all methods, parts, models, datasets, partitions, streams, recipes or tables."""
     return entries(kind)
 
 

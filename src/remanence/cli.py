@@ -52,7 +52,7 @@ def parser() -> Parser:
     report.add_argument("--out", type=Path, metavar="FILE.html")
     _add_common(report)
     listing = commands.add_parser("list", help="what there is")
-    listing.add_argument("kind", metavar="methods|parts|models|datasets|partitions|recipes|tables")
+    listing.add_argument("kind", metavar="methods|parts|models|datasets|partitions|streams|recipes|tables")
     listing.add_argument("--json", action="store_true")
     _add_common(listing)
     show = commands.add_parser("show", help="what a name means and which options it has")

@@ -8,7 +8,7 @@ from pydantic import Field
 from remanence.data.stream import Stream, of_device, permutation
 from remanence.registry import options, streams
 
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, le=1e9)]
 
 
 @streams.register("window")
