@@ -44,7 +44,7 @@ class OneShot(Stream):
     def rows(self, device: int, samples: int, tick: int, used: int, seed: int) -> np.ndarray:
         start, stop = used * self.size, min((used + 1) * self.size, samples)
         rate = of_device(self.rate, device)
-        if start >= stop or (rate and int(rate * tick) < stop):
+        if start >= stop or (rate and int(rate * tick + 1e-9) < stop):
             return np.empty(0, dtype=np.int64)
         order = permutation(samples, seed, device) if self.order == "shuffled" else np.arange(samples)
         return order[start:stop]
