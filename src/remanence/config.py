@@ -181,7 +181,7 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
 def _labelled(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """A combination's name would be lost in the resolved file, which names its pieces."""
     name = _table(tree, "method").get("name")
-    known = isinstance(name, str) and name in methods.combinations
+    known = isinstance(name, str) and name in methods.names() and name in methods.combinations
     return {**tree, "label": name} if known and not tree.get("label") else tree
 
 

@@ -25,7 +25,12 @@ TINY: dict[str, Any] = {
     "train": {"epochs": 1, "batch": 20, "lr": 0.1},
     "engine": {"workers": 1},
 }
-NAMES = ["catalogue", "compare", "doctor", "report", "run", "show", "simulate"]
+NAMES = ["compare", "describe", "entries", "examine_machine", "run", "simulate", "write_report"]
+
+
+def compared(*experiments: Any, **settings: Any) -> tuple[Path, list[dict[str, Any]]]:
+    result = api.compare(*experiments, **settings)
+    return Path(result["run"]), result["runs"]
 
 
 def events(result: dict[str, Any]) -> bytes:
@@ -109,7 +114,7 @@ def test_a_recipe_with_several_methods(tmp_path: Path) -> None:
 
 
 def test_methods_and_seeds_are_compared(tmp_path: Path) -> None:
-    path, results = api.compare(TINY, methods=["scaffold", "fedadam"], seeds=2, runs=tmp_path, settings=["rounds=2"])
+    path, results = compared(TINY, methods=["scaffold", "fedadam"], seeds=2, runs=tmp_path, settings=["rounds=2"])
     assert path.parent == tmp_path
     assert [(result["method"], result["seed"]) for result in results] == [
         ("scaffold", 1), ("scaffold", 2), ("fedavg", 1), ("fedavg", 2)
@@ -123,10 +128,10 @@ def test_methods_and_seeds_are_compared(tmp_path: Path) -> None:
 
 def test_a_comparison_is_resumed(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"methods": ("fedavg", "fedprox"), "seeds": 2, "runs": tmp_path}
-    path, results = api.compare(TINY, **settings)
+    path, results = compared(TINY, **settings)
     (path / "fedprox-seed2" / "result.json").unlink()
     kept = {log: log.read_bytes() for log in path.glob("*/timing.jsonl")}
-    again, told = api.compare(TINY, **settings, resume=True)
+    again, told = compared(TINY, **settings, resume=True)
     assert again == path
     assert [result["weights_sha256"] for result in told] == [result["weights_sha256"] for result in results]
     assert {log: log.read_bytes() for log in kept} == kept
@@ -136,19 +141,19 @@ def test_several_experiments_are_compared_to_a_reference(tmp_path: Path) -> None
     experiments = [
         TINY | {"label": label, "train": {"lr": lr, "epochs": 1}} for label, lr in (("slow", 1e-3), ("quick", 0.1))
     ]
-    _, results = api.compare(*experiments, reference="quick", runs=tmp_path, settings=["rounds=1"])
+    _, results = compared(*experiments, reference="quick", runs=tmp_path, settings=["rounds=1"])
     assert [Path(result["run"]).name for result in results] == ["quick-seed1", "slow-seed1"]
     with pytest.raises(UserError, match="reference: 'quack' is not compared; did you mean 'quick'"):
-        api.compare(*experiments, reference="quack", runs=tmp_path / "none")
+        compared(*experiments, reference="quack", runs=tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
 def test_a_page_of_a_run_and_of_a_comparison(tmp_path: Path) -> None:
     pytest.importorskip("altair")
     run = api.run(TINY, ["rounds=2"], runs=tmp_path)["run"]
-    path, _ = api.compare(TINY, methods=["scaffold", "fedadam"], runs=tmp_path, settings=["rounds=2"])
-    assert api.report(run) == Path(run) / "report.html"
-    page = api.report(Path(run), path, out=tmp_path / "pages" / "both.html")
+    path, _ = compared(TINY, methods=["scaffold", "fedadam"], runs=tmp_path, settings=["rounds=2"])
+    assert api.write_report(run) == Path(run) / "report.html"
+    page = api.write_report(Path(run), path, out=tmp_path / "pages" / "both.html")
     assert page == tmp_path / "pages" / "both.html"
     text = page.read_text()
     assert text.lstrip().lower().startswith("<!doctype html>")
@@ -158,20 +163,20 @@ def test_a_page_of_a_run_and_of_a_comparison(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["methods", "parts", "models", "datasets", "partitions", "recipes", "tables"])
 def test_what_there_is(kind: str, tmp_path: Path) -> None:
-    assert api.catalogue(kind) == good(run_fork(tmp_path, "list", kind, "--json")).json
+    assert api.entries(kind) == good(run_fork(tmp_path, "list", kind, "--json")).json
 
 
 def test_methods_are_listed_unless_told_otherwise() -> None:
-    assert api.catalogue() == api.catalogue("methods")
+    assert api.entries() == api.entries("methods")
 
 
 @pytest.mark.parametrize("name", ["fedpsd", "dirichlet", "demo", "window"])
 def test_what_a_name_means(name: str, tmp_path: Path) -> None:
-    assert api.show(name) == good(run_fork(tmp_path, "show", name, "--json")).json
+    assert api.describe(name) == good(run_fork(tmp_path, "show", name, "--json")).json
 
 
 def test_the_machine() -> None:
-    lines = api.doctor()
+    lines = api.examine_machine()
     assert any("Python" in line for line in lines)
     assert all(line.startswith(("ok ", "note ", "missing ")) for line in lines)
 
@@ -180,14 +185,14 @@ WRONG: dict[str, tuple[Any, str]] = {
     "file": (lambda: api.run("nothing.toml"), "neither a file nor a recipe"),
     "key": (lambda: api.run({"round": 3}), "round: there is no such key or table; did you mean 'rounds'"),
     "setting": (lambda: api.run(TINY, ["train.lr=-1"]), r"train\.lr: -1 is not allowed"),
-    "method": (lambda: api.compare(TINY, methods=["scafold"]), "did you mean 'scaffold'"),
-    "twice": (lambda: api.compare(TINY, TINY), "two experiments are called 'fedavg' with seed 1"),
-    "nothing to compare": (lambda: api.compare(), "experiment"),
-    "no seed": (lambda: api.compare(TINY, seeds=0), "seeds"),
-    "kind": (lambda: api.catalogue("method"), "unknown kind 'method'; did you mean 'methods'"),
-    "name": (lambda: api.show("fedpdf"), "nothing is called 'fedpdf'"),
-    "page": (lambda: api.report("nowhere"), "nowhere: not a run folder"),
-    "page of nothing": (lambda: api.report(), "run"),
+    "method": (lambda: compared(TINY, methods=["scafold"]), "did you mean 'scaffold'"),
+    "twice": (lambda: compared(TINY, TINY), "two experiments are called 'fedavg' with seed 1"),
+    "nothing to compare": (lambda: compared(), "experiment"),
+    "no seed": (lambda: compared(TINY, seeds=0), "seeds"),
+    "kind": (lambda: api.entries("method"), "unknown kind 'method'; did you mean 'methods'"),
+    "name": (lambda: api.describe("fedpdf"), "nothing is called 'fedpdf'"),
+    "page": (lambda: api.write_report("nowhere"), "nowhere: not a run folder"),
+    "page of nothing": (lambda: api.write_report(), "run"),
 }
 
 

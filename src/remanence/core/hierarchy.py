@@ -58,8 +58,6 @@ class Hierarchy:
         self._tell(links)
         if self.expected is None:
             first = task.method.down(server.w, 0, self.edges[0]["srv"], replace(ctx, devices=len(self.plan.sites[0])))
-            if task.merge.public_on_devices and ctx.public is not None:
-                first["public"] = ctx.public.x
             self.expected = Worker(task).rehearse(first, ctx)
         everyone = list(range(len(self.plan.sites)))
         collector = server.collector(everyone, ctx)

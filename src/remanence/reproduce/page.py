@@ -1,5 +1,6 @@
 """The page of a paper's tables: published, ours, rounds run, and why they may differ. Made from run folders alone."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -161,11 +162,15 @@ def page_text(
         "were played where these are fewer than the paper's. Nothing is filled in by hand; "
         f'"{NOT_RUN}" is what it says.',
         "",
-        f"Made by `{' '.join(['remanence reproduce', paper, *(f'--set {setting}' for setting in settings)])}`.",
+        f"Made by `{_command(paper, settings)}`.",
     ]
     for table in suite.tables:
         lines += ["", f"## {table.name}", "", table.title + ".", "", *_table(table, suite, evidence)]
     return "\n".join(lines) + "\n"
+
+
+def _command(paper: str, settings: Sequence[str]) -> str:
+    return " ".join(["remanence reproduce", paper, *(f"--set {shlex.quote(setting)}" for setting in settings)])
 
 
 def _table(table: PaperTable, suite: Suite, evidence: Evidence) -> list[str]:
