@@ -110,10 +110,7 @@ class Study:
 
     @cached_property
     def optima(self) -> np.ndarray:
-        chosen = [
-            branch_and_bound(each, each.random_groups(64, _chance("optimum", 0))).chosen for each in self.problems
-        ]
-        return np.array([each.divergence(best) for each, best in zip(self.problems, chosen, strict=True)])
+        return np.array([each.divergence(_optimum(each)) for each in self.problems])
 
     def tried(self, name: str) -> Tried:
         number = min(self.instances, SLOW.get(name, self.instances))
@@ -134,6 +131,10 @@ class Study:
             chosen = selector.pick(world.problem(site, selector), _chance("noise", place))
             reached.append(exact.divergence(chosen))
         return float(np.mean(reached))
+
+
+def _optimum(problem: Problem) -> list[int]:
+    return branch_and_bound(problem, problem.random_groups(64, _chance("optimum", 0))).chosen
 
 
 def _chance(purpose: str, place: int) -> np.random.Generator:

@@ -1,5 +1,6 @@
 """One chart as a file: SVG or PNG on white paper, or a page that opens offline and follows the reader's scheme."""
 
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,9 @@ def picture_path(text: str) -> Path:
         raise UserError(f"--picture: '{text}' is not allowed: must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     if path.is_dir():
         raise UserError(f"--picture: {path} is a folder")
-    bundle()
+    for package in ("altair", "vl_convert"):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"--picture: {package} is not installed: pip install 'remanence[report]'")
     return path
 
 
