@@ -180,7 +180,15 @@ def only_run(runs: Path) -> Path:
 def lines(runs: Path) -> int:
     """Lines of the event log of the run in `runs`, as far as they are written."""
     logs = list(runs.glob("*/events.jsonl"))
-    return max((log.read_bytes().count(b"\n") for log in logs), default=0)
+    return max(map(_lines_in, logs), default=0)
+
+
+def _lines_in(log: Path) -> int:
+    """A run that begins anew removes its log first."""
+    try:
+        return log.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
 
 
 @contextmanager

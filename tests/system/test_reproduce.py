@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import tomllib
 from functools import partial
@@ -90,7 +91,7 @@ def test_what_is_kept_is_exact(folder: Path) -> None:
 
 def test_the_page_says_how_it_was_made(folder: Path) -> None:
     good(reproduce(folder, "--page-only", "--out", f"{folder}/kept", "--set", "train.lr=0.05"))
-    settings = " ".join(f"--set {setting}" for setting in (*SMALL, "train.lr=0.05"))
+    settings = " ".join(f"--set {shlex.quote(setting)}" for setting in (*SMALL, "train.lr=0.05"))
     assert f"\nMade by `remanence reproduce fedpsd {settings}`.\n" in page(folder / "kept")
 
 
