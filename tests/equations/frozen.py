@@ -57,7 +57,8 @@ class Watched:
             assert same_bits(teacher.copy(), before)
             assert not teacher.g.any()
         received, frozen = ctx.scratch["received"], ctx.scratch["frozen"]
-        HELD.append(Held(ctx.round, ctx.device, received, frozen, upload["w"].clone()))
+        if ctx.device >= 0:  # not the server's rehearsal
+            HELD.append(Held(ctx.round, ctx.device, received, frozen, upload["w"].clone()))
         return upload
 
 
