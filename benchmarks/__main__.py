@@ -15,6 +15,7 @@ COMMANDS = {
     "memory": ("benchmarks.memory", "peak memory and disk of a large fleet with a state per device"),
     "merge": ("benchmarks.merge", "the server's average against plain ways to write it"),
     "resume": ("benchmarks.resume", "seconds to write and to read a checkpoint"),
+    "selection": ("benchmarks.selection", "groups that selectors find, against the proven optimum"),
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from remanence.errors import RunError, UserError
 
 if TYPE_CHECKING:
-    from remanence.api import catalogue, compare, doctor, report, run, show
+    from remanence.api import compare, describe, entries, examine_machine, run, write_report
     from remanence.simulation import simulate
 
 __version__ = "0.1.0"
@@ -14,13 +14,13 @@ __all__ = [
     "RunError",
     "UserError",
     "__version__",
-    "catalogue",
     "compare",
-    "doctor",
-    "report",
+    "describe",
+    "entries",
+    "examine_machine",
     "run",
-    "show",
     "simulate",
+    "write_report",
 ]
 
 

@@ -4,20 +4,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remanence.catalogue import describe, entries
-from remanence.config import Tree, apply_settings, parse, read
+from remanence import catalogue
+from remanence.config import Tree, apply_settings, read
 from remanence.doctor import findings
-from remanence.runs.compare import comparison_path, plan_cells, play_cells, read_runs, reference_first
+from remanence.errors import UserError
+from remanence.runs.compare import Cell, comparison_path, plan_cells, play_cells, read_runs, reference_first
 from remanence.runs.play import play
 
 Source = str | Path | Mapping[str, Any]  # an experiment file, a recipe's name, or the tables themselves
+Result = dict[str, Any]
 
 
 def run(
     experiment: Source = "demo", settings: Sequence[str] = (), *, runs: str | Path = "runs", resume: bool = False
-) -> dict[str, Any]:
-    """Play one experiment into a run folder; the result is what `remanence run --json` prints."""
-    return play(parse(_tree(experiment, settings)), Path(runs), resume)
+) -> Result:
+    """Play an experiment into a run folder; the result is what `remanence run --json` prints."""
+    cells = plan_cells([_tree(experiment, settings)], 1)
+    return play(cells[0].experiment, Path(runs), resume) if len(cells) == 1 else _compared(cells, Path(runs), resume)
 
 
 def compare(
@@ -28,39 +31,53 @@ def compare(
     settings: Sequence[str] = (),
     runs: str | Path = "runs",
     resume: bool = False,
-) -> tuple[Path, list[dict[str, Any]]]:
-    """Several methods and seeds, paired: the folder of the comparison, and a result for each of its runs."""
+) -> Result:
+    """Several methods and seeds, paired; the result holds one for each of the runs, and the comparison's folder."""
+    if not experiments:
+        raise UserError("compare: at least one experiment is needed")
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise UserError(f"seeds: {seeds!r} is not allowed: must be a whole number, 1 or more")
     trees = [_tree(experiment, settings) for experiment in experiments]
     if methods:
         trees = [{**tree, "method": [{"name": name} for name in methods]} for tree in trees]
     cells = plan_cells(trees, seeds)
-    if reference is not None:
-        cells = reference_first(cells, reference)
-    path = comparison_path(cells, Path(runs), resume)
-    return path, play_cells(cells, path, resume, lambda cell: lambda kind, facts: None)
+    return _compared(cells if reference is None else reference_first(cells, reference), Path(runs), resume)
 
 
-def report(*paths: str | Path, out: str | Path | None = None) -> Path:
+def _compared(cells: Sequence[Cell], runs: Path, resume: bool) -> Result:
+    path = comparison_path(cells, runs, resume)
+    results = play_cells(cells, path, resume, lambda cell: lambda kind, facts: None)
+    return {**results[0], "run": str(path), "runs": results}
+
+
+def write_report(*paths: str | Path, out: str | Path | None = None) -> Path:
     """Write the page of a run, or of several together."""
-    from remanence.report.page import write_report
+    from remanence.report import page
 
-    page = Path(out) if out is not None else Path(paths[0]) / "report.html"
-    write_report([record for path in paths for record in read_runs(Path(path))], page)
-    return page
+    if not paths:
+        raise UserError("write_report: at least one run folder is needed")
+    records = [record for path in paths for record in read_runs(Path(path))]
+    if not records:
+        raise UserError(f"{paths[0]}: no run has begun there")
+    place = Path(out) if out is not None else Path(paths[0]) / "report.html"
+    if place.is_dir():
+        raise UserError(f"out: {place} is a folder")
+    page.write_report(records, place)
+    return place
 
 
-def catalogue(kind: str = "methods") -> list[dict[str, Any]]:
-    """Name and summary of all methods, parts, models, datasets, partitions, recipes or tables."""
-    return entries(kind)
+def entries(kind: str = "methods") -> list[dict[str, Any]]:
+    """Name and summary of all methods, parts, models, datasets, partitions, streams, recipes or tables."""
+    return catalogue.entries(kind)
 
 
-def show(name: str) -> dict[str, Any]:
+def describe(name: str) -> dict[str, Any]:
     """What a name means, and its options with defaults and ranges."""
-    return describe(name)
+    return catalogue.describe(name)
 
 
-def doctor() -> list[str]:
-    """What this machine has and what is missing."""
+def examine_machine() -> list[str]:
+    """What this machine has and what is missing, as `remanence doctor` says it."""
     return list(findings())
 
 

@@ -18,6 +18,7 @@ from remanence.registry import (
     option_fields,
     partitions,
     parts,
+    streams,
 )
 from remanence.reproduce.suite import table_entries
 
@@ -31,6 +32,7 @@ def _registries() -> dict[str, list[Registry[Any]]]:
         "models": [models],
         "datasets": [datasets],
         "partitions": [partitions],
+        "streams": [streams],
     }
 
 

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from remanence import __version__
 from remanence.errors import RunError, UserError, suggestion
+from remanence.planning.arguments import add_arguments as add_plan_arguments
 
-COMMANDS = ("run", "compare", "reproduce", "report", "list", "show", "doctor")
+COMMANDS = ("run", "compare", "reproduce", "report", "plan", "list", "show", "doctor")
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,8 +52,11 @@ def parser() -> Parser:
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     report.add_argument("--out", type=Path, metavar="FILE.html")
     _add_common(report)
+    plan = commands.add_parser("plan", help="the time of a round with and without edges, and when edges pay")
+    add_plan_arguments(plan)
+    _add_common(plan)
     listing = commands.add_parser("list", help="what there is")
-    listing.add_argument("kind", metavar="methods|parts|models|datasets|partitions|recipes|tables")
+    listing.add_argument("kind", metavar="methods|parts|models|datasets|partitions|streams|recipes|tables")
     listing.add_argument("--json", action="store_true")
     _add_common(listing)
     show = commands.add_parser("show", help="what a name means and which options it has")

@@ -147,6 +147,14 @@ def report(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"report: {page}\n")
 
 
+def plan(arguments: argparse.Namespace) -> None:
+    from remanence.planning.command import plan_rounds
+
+    answer = plan_rounds(arguments, None if arguments.json else _console(arguments))
+    if arguments.json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+
+
 def list(arguments: argparse.Namespace) -> None:
     from remanence.catalogue import entries
 

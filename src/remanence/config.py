@@ -1,6 +1,7 @@
 """The experiment file: one schema, a default for every key, errors that name key, value and what is allowed."""
 
 import hashlib
+import itertools
 import json
 import re
 import tomllib
@@ -89,6 +90,13 @@ FIXED: dict[str, type[Any]] = {
 }
 NAMED = ("data", "devices", "stream", "model", "method", *DEFAULTS)
 VOLATILE = (("engine", "workers"), ("checkpoint", "every"), ("checkpoint", "seconds"))  # change no number
+VARIED = {  # of which an experiment may list several tables: the key that names one, and the default
+    "devices": ("partition", "dirichlet"),
+    "stream": ("kind", "static"),
+    "model": ("name", "mlp"),
+    "method": ("name", "fedavg"),
+    **{kind: ("name", default) for kind, default in DEFAULTS.items()},
+}
 DEEPEST = 8  # tables in tables of a file that means anything
 
 
@@ -173,7 +181,7 @@ def parse(tree: Mapping[str, Any]) -> Experiment:
 def _labelled(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """A combination's name would be lost in the resolved file, which names its pieces."""
     name = _table(tree, "method").get("name")
-    known = isinstance(name, str) and name in methods.combinations
+    known = isinstance(name, str) and name in methods.names() and name in methods.combinations
     return {**tree, "label": name} if known and not tree.get("label") else tree
 
 
@@ -331,7 +339,8 @@ def _place(tree: Tree, path: list[str], value: Any, setting: str) -> None:
         table = tree[path[0]] = {"name": table}
     if isinstance(table, list):
         raise UserError(
-            f"--set {setting}: this experiment compares {len(table)} methods; choose one with --set method=NAME"
+            f"--set {setting}: this experiment compares {len(table)} tables [[{path[0]}]]; "
+            f"choose one with --set {path[0]}=NAME"
         )
     if not isinstance(table, dict):
         raise UserError(f"--set {setting}: {path[0]} is not a table")
@@ -350,22 +359,31 @@ def _value(text: str, setting: str) -> Any:
 
 
 def variants(tree: Tree) -> list[Tree]:
-    """One tree per `[[method]]` table; most files have just one method."""
-    table = tree.get("method", {})
-    if not isinstance(table, list):
+    """One tree for every choice from the lists of tables, `[[method]]` or `[[select]]`; most files have none."""
+    lists = [_listed(section, tree[section]) for section in VARIED if isinstance(tree.get(section), list)]
+    if not lists:
         return [tree]
-    if not table:
-        raise UserError("method: the list of methods is empty")
     found = []
-    for entry in table:
-        method = {"name": entry} if isinstance(entry, str) else entry
-        if not isinstance(method, dict):
-            raise UserError(f"method: {entry!r} is not allowed: must be a [[method]] table")
-        method = dict(method)
-        label = method.pop("label", method.get("name", "fedavg"))
-        found.append({**tree, "method": method, "label": label})
-    labels = [one["label"] for one in found]
+    for chosen in itertools.product(*lists):
+        tables = {section: table for _, section, table in chosen}
+        found.append({**tree, **tables, "label": ", ".join(label for label, _, _ in chosen)})
+    return found
+
+
+def _listed(section: str, entries: list[Any]) -> list[tuple[str, str, Tree]]:
+    """Label, section and table of every entry of a list."""
+    if not entries:
+        raise UserError(f"{section}: the list is empty: must have [[{section}]] tables")
+    key, default = VARIED[section]
+    found = []
+    for entry in entries:
+        table = {key: entry} if isinstance(entry, str) else entry
+        if not isinstance(table, dict):
+            raise UserError(f"{section}: {entry!r} is not allowed: must be a [[{section}]] table")
+        label = str(table.get("label", table.get(key, default)))
+        found.append((label, section, {name: value for name, value in table.items() if name != "label"}))
+    labels = [label for label, _, _ in found]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
-        raise UserError(f"method.label: two methods are called {twice!r}; give them labels of their own")
+        raise UserError(f"{section}.label: two of them are called {twice!r}; give them labels of their own")
     return found

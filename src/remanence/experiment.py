@@ -205,13 +205,15 @@ def _start(experiment: Experiment, dataset: Dataset, plan: Plan, module: nn.Modu
         "labels": list(dataset.labels),
         "devices": count,
         "per_round": experiment.devices.per_round,
+        "edges": plan.topology.sites,
+        "iterations": plan.topology.iterations,
         "rounds": experiment.general.rounds,
         "model": experiment.model.name,
         "parameters": FlatModel(module).size,
         "notes": notes,
         "data_sha256": _digest(dataset, fleet),
     }
-    if len(plan.sites) > 1:
+    if len(plan.sites) > 1 or plan.topology.sites:
         numbers = {device: site for site, members in enumerate(plan.sites) for device in members}
         start["sites"] = [numbers[device] for device in range(count)]
     if count <= MIX_SHOWN:

@@ -49,7 +49,7 @@ class Reporter:
     def _start(self, facts: dict[str, Any], label: str) -> None:
         self.rounds, self.accuracy, self.last_line = facts["rounds"], None, time.monotonic()
         self._line(
-            f"{label}: {facts['dataset']}, {facts['devices']} devices, {facts['per_round']} per round, "
+            f"{label}: {facts['dataset']}, {_fleet(facts)}, "
             f"{facts['model']} ({facts['parameters']:,} parameters), {facts['rounds']} rounds"
         )
         for note in facts["notes"]:
@@ -82,6 +82,15 @@ class Reporter:
     def _end(self, facts: dict[str, Any], label: str) -> None:
         accuracy = "not measured" if facts["accuracy"] is None else f"{facts['accuracy']:.4f}"
         self._line(f"{label}: done in {facts['seconds']:.1f} s, accuracy {accuracy}, in {facts['run']}")
+
+
+def _fleet(facts: dict[str, Any]) -> str:
+    if not facts["edges"]:
+        return f"{facts['devices']} devices, {facts['per_round']} per round"
+    sites, turns = len(set(facts["sites"])), facts["iterations"]
+    return (
+        f"{facts['devices']} devices in {sites} sites, {facts['per_round']} of each site in {turns} exchanges a round"
+    )
 
 
 class CellProgress:

@@ -199,8 +199,8 @@ def _probed(model: nn.Module, devices: Sequence[tuple[Any, Any]]) -> tuple[int, 
             with torch.no_grad():
                 answer = probe(torch.zeros(1, *shape, dtype=kind))
             break
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            troubles.append(str(error).splitlines()[0])
+        except Exception as error:  # whatever a model of the user's own raises
+            troubles.append((str(error).splitlines() or [type(error).__name__])[0])
     else:
         raise UserError(f"model: it does not take samples of shape {shape}: {troubles[0]}")
     if not isinstance(answer, Tensor) or answer.dim() != 2:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from remanence import simulate, simulation
 from remanence.core.federation import Federation
+from remanence.core.message import Message
 from remanence.core.method import Method
 from remanence.core.plan import Event, Plan
 from remanence.core.rng import torch_generator
@@ -211,6 +212,17 @@ def play(plan: Plan) -> Outcome:
         return outcome(run, events)
 
 
+def counted_only(case: Case, run: Outcome, **more: Any) -> Outcome:
+    """The run in which the devices that were not counted were never asked."""
+    return play(case.plan(participation=[event["counted"] for event in run.events], **more))
+
+
+def same_but_for_refusals(run: Outcome, expected: Outcome) -> bool:
+    facts = ("round", "counted", "loss", "accuracy", "per_class", "largest_weight")
+    pick = [[{name: event.get(name) for name in facts} for event in one.events] for one in (run, expected)]
+    return equal(run.tree, expected.tree) and pick[0] == pick[1]
+
+
 def outcome(run: Federation, events: list[Event]) -> Outcome:
     return Outcome(clone(whole(run)), events)
 
@@ -233,18 +245,29 @@ def rebuilt(method: Method) -> Method:
     return type(method)(**{name: getattr(method, name) for name in option_fields(type(method))})
 
 
-def spoilt(method: Method, device: int) -> Method:
-    """The same method, but what `device` uploads is not a number."""
+def altered(plan: Plan, devices: Collection[int], change: Callable[[Message], object]) -> Plan:
+    """The same plan, but `change` edits what some devices upload."""
+    method = plan.task.method
 
-    class Spoilt(type(method)):
+    class Altered(type(method)):
         def up(self, net: Any, message: Any, data: Any, dev: Any, ctx: Any) -> Any:
             upload = super().up(net, message, data, dev, ctx)
-            if ctx.device == device:
-                name = next(name for name, value in upload.items() if isinstance(value, Tensor))
-                upload[name] = upload[name] * float("nan")
+            if ctx.device in devices:
+                change(upload)
             return upload
 
-    return Spoilt(**{name: getattr(method, name) for name in option_fields(type(method))})
+    changed = Altered(**{name: getattr(method, name) for name in option_fields(type(method))})
+    return dataclasses.replace(plan, task=dataclasses.replace(plan.task, method=changed))
+
+
+def spoilt(plan: Plan, device: int) -> Plan:
+    """The same plan, but what `device` uploads is not a number."""
+
+    def spoil(upload: Message) -> None:
+        name = next(name for name, value in upload.items() if isinstance(value, Tensor))
+        upload[name] = upload[name] * float("nan")
+
+    return altered(plan, [device], spoil)
 
 
 CASES = distinct(registered())

@@ -14,10 +14,12 @@ from contract.cases import (
     SIZES,
     Case,
     Outcome,
+    counted_only,
     federation,
     fleet,
     outcome,
     play,
+    same_but_for_refusals,
     spoilt,
     whole,
 )
@@ -27,17 +29,6 @@ from remanence.core.state import clone, equal
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 NOBODY: list[list[int]] = [[], [], []]
-
-
-def counted_only(case: Case, run: Outcome) -> Outcome:
-    """The run in which the devices that were not counted were never asked."""
-    return play(case.plan(participation=[event["counted"] for event in run.events]))
-
-
-def same_but_for_refusals(run: Outcome, expected: Outcome) -> bool:
-    facts = ("round", "counted", "loss", "accuracy", "per_class", "largest_weight")
-    pick = [[{name: event.get(name) for name in facts} for event in one.events] for one in (run, expected)]
-    return equal(run.tree, expected.tree) and pick[0] == pick[1]
 
 
 @each_case
@@ -71,9 +62,7 @@ def test_losses_in_the_cohort(case: Case) -> None:
 
 @each_case
 def test_an_upload_that_is_not_a_number_is_refused_and_counted(case: Case) -> None:
-    plan = case.plan()
-    plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, method=spoilt(plan.task.method, 3)))
-    run = play(plan)
+    run = play(spoilt(case.plan(), 3))
     for event in run.events:
         assert event["counted"] == [0, 1, 2, 4, 5]
         assert list(event["refused"]) == ["3"]

@@ -89,11 +89,12 @@ def sending(vector: Callable[[Context], Tensor], received: list[Tensor] | None =
     class Sending(FedAvg):
         def begin(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> None:
             super().begin(net, message, data, dev, ctx)
-            if received is not None:
+            if received is not None and ctx.device >= 0:  # not the server's rehearsal
                 received.append(message["w"].clone())
 
         def up(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> Message:
-            net.load(vector(ctx))
+            if ctx.device >= 0:
+                net.load(vector(ctx))
             return super().up(net, message, data, dev, ctx)
 
     return Sending()

@@ -5,6 +5,7 @@ from typing import Any
 import by_hand
 import pytest
 from paired import TRAINING, WITH_MOMENTUM, distance, simulated, world
+from torch import Tensor
 from worlds import (
     ONE_BY_ONE,
     QUADRATICS,
@@ -27,9 +28,13 @@ from worlds import (
 )
 
 import remanence
+from remanence.core.context import Context
+from remanence.core.method import Merged
 from remanence.core.optimiser import effective_steps
+from remanence.core.state import State
 from remanence.errors import UserError
 from remanence.methods.fedavg import FedAvg
+from remanence.methods.fednova import proximal_steps
 from remanence.simulation import Simulation
 
 
@@ -73,7 +78,25 @@ def test_counts_under_momentum(steps: int, count: float) -> None:
 def test_counts_at_the_edges() -> None:
     assert effective_steps(7, 0.0) == 7
     assert near(effective_steps(100_000, 0.9), 999_910.0)  # 0.9^100000 underflows, without harm
-    assert near(effective_steps(3, 0.999), by_hand.coefficient_sum(3, 0.999), within=1e-6)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9, 0.999, 1 - 1e-5, 1 - 1e-7, 1 - 1e-12])
+@pytest.mark.parametrize("steps", [1, 3, 5, 11, 50, 1000])
+def test_counts_under_momentum_equal_their_recursion(steps: int, momentum: float) -> None:
+    assert effective_steps(steps, momentum) == pytest.approx(by_hand.coefficient_sum(steps, momentum), rel=1e-12, abs=0)
+
+
+def proximal_recursion(steps: int, pull: float) -> float:
+    a = 0.0
+    for _ in range(steps):
+        a = a * (1 - pull) + 1
+    return a
+
+
+@pytest.mark.parametrize("pull", [1.0, 0.5, 1e-3, 1e-8, 1e-14, 1e-17])
+@pytest.mark.parametrize("steps", [1, 5, 50])
+def test_counts_under_a_proximal_term_equal_their_recursion(steps: int, pull: float) -> None:
+    assert proximal_steps(steps, pull) == pytest.approx(proximal_recursion(steps, pull), rel=1e-12, abs=0)
 
 
 STEPS, SAMPLES, MODELS = (2, 6), (100, 300), (-2.0, -9.0)
@@ -123,6 +146,22 @@ def test_fixed_points(
     assert near(scalar(remanence.simulate(QuadraticFedNova(), **settings)), nova, within=within)
 
 
+def test_the_worked_numbers_under_momentum(engine: dict[str, Any], uploads: list[Upload]) -> None:
+    """d_k = (w_g - w_k) / a_k and tau_eff = sum p_k a_k, of which the server makes its step."""
+    reduced: list[Merged] = []
+
+    class Watched(SlopeFedNova):
+        def step(self, w: Tensor, merged: Merged, srv: State, ctx: Context) -> Tensor:
+            reduced.append(merged)
+            return super().step(w, merged, srv, ctx)
+
+    scalars(Watched(), 0.9, engine=engine)
+    sent = [upload.content for upload in sorted(uploads, key=lambda upload: upload.device)]
+    assert near([-float(content["w"]) / content["a"] for content in sent], 0.689655, 0.504776)
+    assert near(reduced[0]["a"], 14.097268)
+    assert near(-14.097268 * (0.25 * 0.689655 + 0.75 * 0.504776), -7.767535, within=1e-5)
+
+
 def alone(mu: float, steps: int = 3) -> Simulation:
     """One device with gradient 1, from w = 0 at rate 0.1."""
     return remanence.simulate(
@@ -140,6 +179,39 @@ def test_one_device(uploads: list[Upload]) -> None:
     """Without the term its own model; with it, beyond: w_g + (3 / 2.71) (w_k - w_g)."""
     assert near(alone(mu=0.0).weights, float(uploads[0].content["w"]))
     assert near(alone(mu=1.0).weights, -0.271 * 3 / 2.71)
+
+
+def test_the_strongest_pull_leaves_one_effective_step(uploads: list[Upload]) -> None:
+    """lr * mu = 1: every step goes back to w_g and on by one gradient."""
+    result = alone(mu=10.0)
+    assert uploads[0].content["a"] == 1.0
+    assert near(uploads[0].content["w"], -0.1)
+    assert near(result.weights, -0.1 * 3)
+
+
+def test_a_stronger_pull_is_refused() -> None:
+    with pytest.raises(UserError, match=r"method\.mu: 10\.01 with train\.lr = 0\.1 .* lr \* mu must be at most 1"):
+        alone(mu=10.01)
+
+
+def test_a_pull_that_fades_away(engine: dict[str, Any], uploads: list[Upload]) -> None:
+    """lr * mu falls from 1e-4 to 2e-22, far below what 1 - lr * mu can show."""
+    result = remanence.simulate(
+        RecordedFedNova(mu=0.01), model=softmax_model(), devices=classification(), batches=3, rounds=60, lr=0.01,
+        lr_decay=0.5, engine=engine,
+    )  # fmt: skip
+    assert not any(event["refused"] for event in result.history)
+    assert bool(result.weights.isfinite().all())
+    for upload in uploads:
+        a, pull = upload.content["a"], 1e-4 * 0.5 ** (upload.round - 1)
+        assert a == pytest.approx(proximal_recursion(upload.steps, pull), rel=1e-12, abs=0)
+
+
+def test_a_pull_that_fades_away_by_its_name() -> None:
+    result = remanence.simulate(
+        "fednova", {"mu": 0.01}, model=softmax_model(), devices=classification(), rounds=60, lr=0.01, lr_decay=0.5
+    )
+    assert [event["counted"] for event in result.history] == [[0, 1, 2, 3]] * 60
 
 
 def test_server_momentum(engine: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """FedAvgM, FedAdagrad, FedAdam, FedYogi: the identities of their card, and its pitfalls."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ from remanence.core.federation import Federation
 from remanence.core.parts import Optimise
 from remanence.core.state import State, equal, load, save
 from remanence.engine.memory import one_thread
+from remanence.errors import UserError
 from remanence.methods.fedavg import FedAvg
-from remanence.registry import parts
+from remanence.registry import option_fields, parts
 from remanence.simulation import Simulation
 
 START, DELTAS = (1.0, -1.0), ((0.1, -0.02), (0.05, 0.03))
@@ -134,6 +136,16 @@ def test_many_rounds_equal_the_equations(rule: str) -> None:
         expected, m, v = by_hand.server_step(rule, expected, delta, m, v, eta=0.05, beta1=0.5, beta2=0.99, tau=1e-3)
         x = optimiser.step(x, target, state)
     assert float(np.abs(x.double().numpy() - expected).max()) < 2e-6
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_only_adam_and_yogi_have_a_second_decay(rule: str) -> None:
+    """Adagrad sums the squares, and FedAvgM has none."""
+    has = rule in ("fedadam", "fedyogi")
+    assert ("beta2" in option_fields(parts["optimise"].get(rule))) is has
+    for choose in (lambda: part(rule, beta2=0.5), lambda: simulated(rule, {"beta2": 0.5})):
+        with nullcontext() if has else pytest.raises(UserError, match="beta2"):
+            choose()
 
 
 def test_defaults() -> None:

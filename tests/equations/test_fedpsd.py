@@ -30,6 +30,7 @@ from worlds import (
 
 import remanence
 from remanence.core.context import Context
+from remanence.core.federation import Federation
 from remanence.core.message import Message
 from remanence.core.method import Network
 from remanence.core.optimiser import Training
@@ -37,6 +38,7 @@ from remanence.core.state import State, equal, size
 from remanence.core.vector import FlatModel
 from remanence.data.fleet import TensorFleet
 from remanence.data.samples import Batch, Samples
+from remanence.engine.memory import one_thread
 from remanence.errors import UserError
 from remanence.methods.fedpsd import FedPSD, divergence
 from remanence.simulation import Simulation
@@ -216,7 +218,8 @@ def trajectory(participation: Sequence[Sequence[int]], **switches: Any) -> tuple
             losses = super().loss(net, batch, dev, ctx)
             with torch.no_grad():
                 cross_entropy = float(calibrated(net(batch.x), batch.y, ctx.scratch["counts"]))
-            steps.append(Step(ctx.round, cross_entropy, float(losses.detach().mean()) - cross_entropy))
+            if ctx.device >= 0:  # not the server's rehearsal
+                steps.append(Step(ctx.round, cross_entropy, float(losses.detach().mean()) - cross_entropy))
             return losses
 
     result = remanence.simulate(
@@ -350,6 +353,8 @@ def test_samples_not_seen_before_are_not_distilled() -> None:
     class Watched(FedPSD):
         def loss(self, net: Network, batch: Batch, dev: State, ctx: Context) -> Tensor:
             losses = super().loss(net, batch, dev, ctx)
+            if ctx.device < 0:  # the server's rehearsal
+                return losses
             with torch.no_grad():
                 distilled.extend((losses - F.cross_entropy(net(batch.x), batch.y, reduction="none")).tolist())
             return losses
@@ -418,7 +423,8 @@ def test_every_sample_is_written_once_per_epoch(options: dict[str, Any]) -> None
             before = dev["soft"].clone()
             losses = super().loss(net, batch, dev, ctx)
             changed = (dev["soft"] != before).any(1).nonzero()[:, 0].tolist()
-            writes.setdefault((ctx.round, ctx.device, ctx.scratch["epoch"]), []).extend(changed)
+            if ctx.device >= 0:  # not the server's rehearsal
+                writes.setdefault((ctx.round, ctx.device, ctx.scratch["epoch"]), []).extend(changed)
             return losses
 
     devices = classification()
@@ -517,8 +523,45 @@ def test_a_note_about_devices_of_one_class(labels: Sequence[Sequence[int]], told
     assert FedPSD(cll=False).examine(TensorFleet(devices, 3)) == []
 
 
-@pytest.mark.parametrize("labels", [([0, 0], [2]), ([0, 0], [], [1])], ids=["all", "all that have any"])
-def test_a_fleet_of_single_classes_is_refused(labels: Sequence[Sequence[int]]) -> None:
+SINGLE = {"all": ([0, 0], [2]), "all that have any": ([0, 0], [], [1])}
+NOTES = {
+    "all": ["2 devices hold one class; calibrated, their cross entropy is 0: [0, 1]"],
+    "all that have any": ["2 devices hold one class; calibrated, their cross entropy is 0: [0, 2]"],
+}
+DISTILLING = [(True, True), (True, False), (False, True)]
+
+
+@pytest.mark.parametrize("first", ["ce_only", "progressive"])
+@pytest.mark.parametrize("labels", SINGLE)
+def test_a_fleet_of_single_classes_is_refused_where_nothing_is_distilled(labels: str, first: str) -> None:
+    settings: dict[str, Any] = {"model": softmax_model(), "devices": fleet(*SINGLE[labels])}
+    calibrated_alone = OFF | {"cll": True, "first": first}
     with pytest.raises(UserError, match=r"method\.cll: true is not allowed here: every device holds one class"):
-        planned("fedpsd", model=softmax_model(), devices=fleet(*labels))
-    played(planned("fedpsd", {"cll": False}, model=softmax_model(), devices=fleet(*labels)))
+        planned("fedpsd", calibrated_alone, **settings)
+    plan = planned("fedpsd", OFF | {"first": first}, **settings)
+    assert plan.notes() == []
+    played(plan)
+
+
+@pytest.mark.parametrize(("rhpk", "psd"), DISTILLING)
+@pytest.mark.parametrize("labels", SINGLE)
+def test_a_fleet_of_single_classes_is_a_note_where_something_is_distilled(labels: str, rhpk: bool, psd: bool) -> None:
+    plan = planned("fedpsd", {"rhpk": rhpk, "psd": psd}, model=softmax_model(), devices=fleet(*SINGLE[labels]))
+    assert plan.notes() == NOTES[labels]
+    played(plan)
+
+
+@pytest.mark.parametrize(("rhpk", "psd"), DISTILLING)
+@pytest.mark.parametrize("first", ["ce_only", "progressive"])
+def test_distillation_teaches_a_fleet_of_single_classes(first: str, rhpk: bool, psd: bool) -> None:
+    """L_KD is not calibrated: it pulls towards the labels, from the first epoch that distils."""
+    options = {"rhpk": rhpk, "psd": psd, "first": first}
+    plan = planned(
+        "fedpsd", options, model=softmax_model(), devices=fleet([0, 0], [2]), rounds=4, epochs=2, engine=ONE_BY_ONE
+    )
+    with one_thread(), Federation(plan) as federation:
+        start, after = federation.w.clone(), []
+        for _ in federation.play():
+            after.append(federation.w.clone())
+    assert same_bits(after[0], start) is not (first == "progressive" and psd)
+    assert not same_bits(after[1], after[0])

@@ -1,13 +1,16 @@
 """What a run measures: the definitions and examples of the metrics card."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from by_autograd import two_layers
 from torch import Tensor, nn
 from worlds import (
     ONE_BY_ONE,
+    Device,
     RecordedFedAvg,
     SlopeFedAvg,
     Upload,
@@ -24,15 +27,17 @@ from worlds import (
 
 import remanence
 from remanence.core.context import Context
-from remanence.core.state import State
+from remanence.core.method import Network
+from remanence.core.state import State, equal
 from remanence.core.vector import FlatModel
-from remanence.data.samples import Samples
+from remanence.data.samples import Batch, Samples
 from remanence.measure.accuracy import count_correct, device_accuracies, per_class, per_task
 from remanence.measure.forgetting import forgetting
 from remanence.measure.participation import gini, participation_counts
 from remanence.measure.record import digest
 from remanence.measure.storage import state_bytes
 from remanence.methods.fedavg import FedAvg
+from remanence.methods.fedpsd import FedPSD
 from remanence.simulation import Simulation
 
 # Section 1 and 2: accuracy
@@ -93,6 +98,15 @@ def test_headline_is_the_last_round() -> None:
     assert result.summary["accuracy"] == curve[-1]
     assert result.summary["accuracy_best"] == max(curve)
     assert near(result.summary["accuracy_last10"], float(np.mean(curve[-10:])), within=1e-12)
+
+
+def test_the_last_ten_are_rounds_not_measurements() -> None:
+    result, _ = classified(rounds=14, measure={"every": 3})
+    curve = {event["round"]: event["accuracy"] for event in result.history if "accuracy" in event}
+    assert sorted(curve) == [3, 6, 9, 12, 14]
+    assert len(set(curve.values())) > 1
+    expected = np.mean([curve[round] for round in (6, 9, 12, 14)])
+    assert near(result.summary["accuracy_last10"], float(expected), within=1e-12)
 
 
 def test_the_last_round_is_always_measured() -> None:
@@ -253,6 +267,162 @@ def test_devices_that_know_only_their_classes_reach_their_share(engine: dict[str
     result = remanence.simulate("fedavg", model=model, devices=devices, test=(x, y), epochs=50, engine=engine)
     last = result.history[-1]
     assert near([last["client_acc_global"], last["client_acc_local"], last["client_acc_out"]], 0.5, 1.0, 1 / 3)
+
+
+def test_device_accuracies_of_nothing_are_not_defined() -> None:
+    """No test sample of a class that the device has, or outside of these, or at all."""
+    one_class = np.array([0.0, 1.0, 0.0])
+    assert near_or_none(device_accuracies([0.9, None, 0.3], one_class), (0.6, None, 0.6))
+    assert near_or_none(device_accuracies([None, 0.7, None], one_class), (0.7, 0.7, None))
+    assert device_accuracies([None, None, None], np.full(3, 1 / 3)) == (None, None, None)
+
+
+def near_or_none(values: Sequence[float | None], expected: Sequence[float | None]) -> bool:
+    return all(
+        value is None if wanted is None else value is not None and near(value, wanted, within=1e-12)
+        for value, wanted in zip(values, expected, strict=True)
+    )
+
+
+def without_class(missing: int, samples: int = 60) -> Device:
+    x, y = classification((samples,))[0]
+    return x[y != missing], y[y != missing]
+
+
+def single_classes(*labels: int, samples: int = 10) -> list[Device]:
+    generator = torch.Generator().manual_seed(3)
+    return [(torch.randn(samples, 4, generator=generator), torch.full((samples,), label)) for label in labels]
+
+
+def test_an_undefined_device_leaves_the_others_mean_alone(engine: dict[str, Any], uploads: list[Upload]) -> None:
+    """Devices 1 and 3 hold nothing but class 1, of which there is no test sample."""
+    x, y = without_class(1)
+    mixed, single = classification((20, 30)), single_classes(1, 1)
+    result = remanence.simulate(
+        RecordedFedAvg(), model=softmax_model(), devices=[mixed[0], single[0], mixed[1], single[1]], test=(x, y),
+        lr=0.5, engine=engine,
+    )  # fmt: skip
+    event, sent = result.history[0], {upload.device: upload.content["w"] for upload in uploads}
+    accuracies = {device: own_class_accuracies(w, x, y)[[0, 2]] for device, w in sent.items()}
+    local = []
+    for device, (_, labels) in ((0, mixed[0]), (2, mixed[1])):
+        q = np.bincount(labels, minlength=3)[[0, 2]]
+        local.append(float((q * accuracies[device]).sum() / q.sum()))
+    assert near(event["client_acc_local"], float(np.mean(local)))
+    assert near(event["client_acc_local_weighted"], float(np.average(local, weights=[20, 30])))
+    assert near(event["client_acc_local_std"], float(np.std(local, ddof=1)))
+    assert near(event["client_acc_global"], float(np.mean([accuracies[device].mean() for device in range(4)])))
+    assert event["client_acc_out"] is not None
+
+
+def test_nothing_is_known_where_every_device_is_undefined(engine: dict[str, Any]) -> None:
+    result = remanence.simulate(
+        model=softmax_model(), devices=single_classes(1, 1), test=without_class(1), engine=engine
+    )
+    event = result.history[0]
+    assert [event[f"client_acc_local{ending}"] for ending in ("", "_weighted", "_std")] == [None] * 3
+    assert result.summary["client_acc_local"] is None
+    assert event["client_acc_global"] == event["client_acc_out"] is not None
+
+
+def test_means_by_samples_and_deviations(engine: dict[str, Any], uploads: list[Upload]) -> None:
+    result, (x, y) = classified(method=RecordedFedAvg(), rounds=1, engine=engine)
+    sizes = [20, 30, 10]
+    shares = [np.bincount(labels, minlength=3) / len(labels) for _, labels in classification(sizes)]
+    sent = {upload.device: upload.content["w"] for upload in uploads}
+    rows = np.array([by_definition(own_class_accuracies(sent[k], x, y), shares[k]) for k in range(3)])
+    event = result.history[0]
+    for name, values in zip(("client_acc_global", "client_acc_local", "client_acc_out"), rows.T, strict=True):
+        assert near(event[name], float(values.mean()))
+        assert near(event[f"{name}_weighted"], float(np.average(values, weights=sizes)))
+        assert near(event[f"{name}_std"], float(values.std(ddof=1)))
+        assert abs(event[name] - event[f"{name}_weighted"]) > 1e-4
+
+
+def test_one_device_has_no_deviation(engine: dict[str, Any]) -> None:
+    settings = {"participation": [[1]], "engine": engine if engine == ONE_BY_ONE else {}}
+    event = classified(rounds=1, **settings)[0].history[0]
+    for name in ("client_acc_global", "client_acc_local", "client_acc_out"):
+        assert event[f"{name}_std"] is None
+        assert event[f"{name}_weighted"] == event[name]
+
+
+# What every device would make of the model
+
+ASKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "fedavg": ("fedavg", {}, {}),
+    "scaffold": ("scaffold", {}, {}),
+    "moon": ("moon", {}, {}),
+    "fedpsd": ("fedpsd", {}, {}),
+    "fedcurv": ("fedcurv", {}, {}),
+    "fedcm": ("fedcm", {}, {}),
+    "fedawac": ("fedawac", {"models": 2}, {"merge": {"name": "consistency", "score_on": "device"}}),
+}
+
+
+def asked(method: str, every: int, **settings: Any) -> Simulation:
+    name, options, parts = ASKED[method]
+    chosen: dict[str, Any] = {"rounds": 4, "epochs": 2, "batches": 3, "lr": 0.1, "lr_decay": 0.5, "momentum": 0.0}
+    return remanence.simulate(
+        name, options, model=two_layers(), devices=classification((20, 30, 10, 15)), test=classification((37,))[0],
+        public=torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), measure={"all": every, "devices": 1},
+        **chosen | parts | settings,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ASKED)
+@pytest.mark.parametrize("every", [1, 2])
+def test_asking_every_device_changes_nothing(method: str, every: int) -> None:
+    """Not a bit of weights and states, and no other fact."""
+    settings: dict[str, Any] = {"participation": [[0, 1], [1, 2], [3], [0, 2]]}
+    for engine in (ONE_BY_ONE, {"cohort": "auto", "workers": 1}):
+        plain, more = (asked(method, number, engine=engine, **settings) for number in (0, every))
+        assert [event["round"] for event in more.history if "client_acc_all" in event] == [*range(every, 5, every)]
+        for event in more.history:
+            event.pop("client_acc_all", None)
+        assert more.history == plain.history
+        assert same_bits(more.weights, plain.weights)
+        assert equal(more.server_state, plain.server_state)
+        assert all(equal(more.device_state[k], plain.device_state[k]) for k in range(4))
+
+
+@pytest.mark.parametrize("method", ASKED)
+def test_every_device_is_asked_what_the_next_round_would_bring(method: str) -> None:
+    """Where everyone takes part, the throw-away copies of a round are the devices' own models of the next."""
+    result = asked(method, 1, engine=ONE_BY_ONE)
+    told = [event["client_acc_all"] for event in result.history]
+    assert told[:-1] == [event["client_acc_global"] for event in result.history[1:]]
+    assert len(set(told)) > 1
+
+
+def test_every_device_is_asked_in_workers_as_in_this_process() -> None:
+    one, two = (asked("scaffold", 2, engine={"cohort": "off", "workers": workers}) for workers in (1, 2))
+    assert one.history == two.history
+
+
+def test_asking_after_the_last_round_stays_within_the_schedule() -> None:
+    """FedPSD's alpha = t/T is a share: beyond 1 its targets would be negative, and their logarithm not a number."""
+    finite: list[bool] = []
+
+    class Watched(FedPSD):
+        def loss(self, net: Network, batch: Batch, dev: State, ctx: Context) -> Tensor:
+            losses = super().loss(net, batch, dev, ctx)
+            finite.append(bool(losses.isfinite().all()))
+            return losses
+
+    remanence.simulate(
+        Watched(), model=softmax_model(), devices=classification((20, 30, 10)), test=classification((37,))[0], rounds=4,
+        epochs=3, lr=0.5, measure={"all": 2}, engine=ONE_BY_ONE,
+    )  # fmt: skip
+    assert all(finite)
+
+
+def test_nobody_can_be_asked() -> None:
+    """Every device holds one sample, on which batch normalisation cannot train."""
+    result = remanence.simulate(
+        model=normalised_model(), devices=classification((1, 1)), test=classification((37,))[0], measure={"all": 1}
+    )
+    assert result.history[0].get("client_acc_all") is None
 
 
 # Participation

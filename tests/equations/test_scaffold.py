@@ -6,6 +6,8 @@ import by_hand
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from by_autograd import normalised_layers
 from paired import TRAINING, WITH_MOMENTUM, distance, flat, simulated, world
 from torch import Tensor
 from worlds import (
@@ -21,6 +23,7 @@ from worlds import (
     classification,
     near,
     normalised_model,
+    planned,
     same_bits,
     scalar,
     scalar_model,
@@ -31,7 +34,9 @@ from worlds import (
 )
 
 import remanence
+from remanence.core.federation import Federation
 from remanence.core.optimiser import effective_steps
+from remanence.engine.memory import one_thread
 from remanence.errors import UserError
 from remanence.methods.fedavg import FedAvg
 from remanence.methods.scaffold import Scaffold
@@ -215,6 +220,35 @@ def test_the_divisor_holds_the_rate_of_the_round(engine: dict[str, Any]) -> None
         assert near([float(result.device_state[device]["c"]) for device in (0, 1)], 1.0, 3.0)
 
 
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_a_rate_that_falls_below_every_number(option: str) -> None:
+    """0.1 * 0.5^139 is 0 in float32: no displacement over no rate is no reason to refuse."""
+    for engine in (ONE_BY_ONE, STACKED) if option == "II" else (ONE_BY_ONE,):
+        result = remanence.simulate(
+            "scaffold", {"option": option}, model=softmax_model(), devices=classification(), rounds=140, lr=0.1,
+            lr_decay=0.5, engine=engine,
+        )  # fmt: skip
+        assert [event["refused"] for event in result.history] == [{}] * 140
+        assert bool(result.weights.isfinite().all())
+        assert bool(result.server_state["c"].isfinite().all())
+        assert imbalance(result) < 1e-5
+
+
+def test_the_norm_of_c_is_told_in_every_round(engine: dict[str, Any]) -> None:
+    """The card: reported, not clipped. A round without devices has one as well."""
+    plan = planned(
+        "scaffold", model=softmax_model(), devices=classification(), rounds=4, engine=engine,
+        participation=[[0, 1], [], [1, 2, 3], [0, 2]],
+    )  # fmt: skip
+    norms = []
+    with one_thread(), Federation(plan) as federation:
+        for event in federation.play():
+            norms.append(event["norm_c"])
+            assert near(event["norm_c"], float(federation.srv["c"].double().square().sum().sqrt()))
+    assert norms[0] == norms[1] > 0
+    assert len(set(norms)) == 3
+
+
 @pytest.mark.parametrize(("divisor", "size"), [("effective", 1.0), ("steps", 8.2092768)])
 def test_momentum_and_the_size_of_c(divisor: str, size: float, engine: dict[str, Any]) -> None:
     """50 steps at momentum 0.9 move by 410.46 gradients: over 50 steps, c_k is eight times a gradient."""
@@ -242,6 +276,24 @@ def test_full_gradient_of_the_quadratics() -> None:
     assert near(own(result), -1.0, 4.0)
     assert near(scalar(result), -0.265)
     assert near(scalar(quadratics(QuadraticScaffold(option="I"), 100, engine=ONE_BY_ONE)), -1.0, within=1e-5)
+
+
+def test_full_gradient_is_taken_in_evaluation_mode(uploads: list[Upload]) -> None:
+    """Batch statistics and dropout would make it noisy; the upload is that of training, statistics and all."""
+    result = remanence.simulate(
+        RecordedScaffold(option="I"), model=normalised_layers(), devices=classification(), batches=3, lr=0.05,
+        engine=ONE_BY_ONE,
+    )  # fmt: skip
+    for device, (x, y) in enumerate(classification()):
+        module = normalised_layers().eval()
+        gradients = torch.autograd.grad(F.cross_entropy(module(x), y), [*module.parameters()])
+        expected = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        assert near(result.device_state[device]["c"], *expected.tolist())
+    plain = remanence.simulate(
+        "fedavg", model=normalised_layers(), devices=classification(), batches=3, lr=0.05, engine=ONE_BY_ONE
+    )
+    assert same_bits(result.weights, plain.weights)
+    assert len(uploads) == 4
 
 
 def test_full_gradient_leaves_the_own_model_to_be_measured(uploads: list[Upload]) -> None:

@@ -82,8 +82,23 @@ def test_rounds_are_those_that_were_measured() -> None:
     found = series(events, "accuracy")
     assert found == ([2, 4, 6, 10, 12], [0.1, 0.2, 0.3, 0.5, 0.6])
     assert rounds_to(0.4, *found) == 10
-    assert rounds_to_mean(0.339, *found) == 12
-    assert rounds_to_mean(0.341, *found) is None
+    assert rounds_to_mean(0.0, *found) is None
+
+
+def test_the_mean_needs_five_rounds_one_after_another() -> None:
+    """A_{t-4}, ..., A_t: five values with gaps between them are another mean."""
+    rounds = [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 20]
+    assert rounds_to_mean(0.5, rounds, [0.9] * 11) == 10
+    assert rounds_to_mean(0.5, rounds, [0.9] * 5 + [0.1] * 6) is None
+    assert rounds_to_mean(0.5, rounds, [0.1] * 6 + [0.6] * 5) == 11
+    assert rounds_to_mean(0.5, range(7, 12), [0.9] * 5) == 11
+
+
+def test_every_tenth_round_is_too_seldom_for_the_mean() -> None:
+    rounds = range(10, 201, 10)
+    assert rounds_to(0.5, rounds, [0.9] * 20) == 10
+    assert rounds_to_mean(0.5, rounds, [0.9] * 20) is None
+    assert rounds_to_mean(0.5, [*rounds, 201, 202, 203, 204], [0.9] * 24) == 204
 
 
 def test_nothing_measured() -> None:

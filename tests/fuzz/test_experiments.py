@@ -14,7 +14,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.changes import well_said
-from remanence.config import FIXED, NAMED, Experiment, General, Tree, apply_settings, parse, read, recipes, variants
+from remanence.config import (
+    FIXED,
+    NAMED,
+    VARIED,
+    Experiment,
+    General,
+    Tree,
+    apply_settings,
+    parse,
+    read,
+    recipes,
+    variants,
+)
 from remanence.errors import UserError
 from remanence.registry import datasets, methods, models, option_fields, partitions, parts
 from remanence.runs.compare import plan_cells
@@ -118,12 +130,14 @@ def test_comparisons(tree: Tree, seeds: int) -> None:
 
 @settings(max_examples=200)
 @given(trees)
+@example({"select": [{"name": ["a"]}, {"label": 5}], "method": ["fedavg", "fedprox"]})
 def test_variants(tree: Tree) -> None:
     try:
         found = variants(tree)
-    except UserError:
+    except UserError as error:
+        well_said(error, most_lines=2, longest=2000)
         return
-    assert all("method" not in one or not isinstance(one["method"], list) for one in found)
+    assert not any(isinstance(one.get(section), list) for one in found for section in VARIED)
 
 
 fragments = st.one_of(

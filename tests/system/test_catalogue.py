@@ -95,7 +95,7 @@ def test_the_installed_command_is_the_same(folder: Path) -> None:
 
 def test_no_arguments_show_the_help(folder: Path) -> None:
     ended = good(run_fork(folder))
-    for command in ("run", "compare", "report", "list", "show", "doctor"):
+    for command in ("run", "compare", "report", "plan", "list", "show", "doctor"):
         assert command in ended.out
-    for command in ("run", "compare", "report", "list", "show", "doctor"):
+    for command in ("run", "compare", "report", "plan", "list", "show", "doctor"):
         assert "--debug" in good(run_fork(folder, command, "--help")).out

@@ -3,14 +3,17 @@
 import json
 import os
 import shutil
+import tomllib
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remanence.config import parse
+from remanence.reproduce.play import plan_cells, play_cells
 from remanence.reproduce.suite import find_tables, papers
-from small_pictures import ARGUMENTS, write_pictures
+from small_pictures import ARGUMENTS, SMALL, write_pictures
 from system.running import Ended, good, run_fork, run_program, without_report
 
 CELLS = "fedavg.cifar10-s2,fedpsd.cifar10-s2"
@@ -35,8 +38,8 @@ def reproduce(folder: Path, *arguments: str, table: str = "fedpsd-6") -> Ended:
     return call(folder, "reproduce", table, "--jobs", "1", *ARGUMENTS, *arguments)
 
 
-def page(folder: Path) -> str:
-    return (folder / "fedpsd.md").read_text()
+def page(folder: Path, paper: str = "fedpsd") -> str:
+    return (folder / f"{paper}.md").read_text()
 
 
 def row(text: str, method: str, table: str = "fedpsd-6") -> str:
@@ -64,6 +67,70 @@ def test_the_page_shows_the_last_value_of_the_runs(folder: Path) -> None:
     events = (folder / "kept" / "fedavg.cifar10-s2-seed1" / "events.jsonl").read_text().splitlines()
     last = json.loads(events[-1])["client_acc_global"]
     assert f"**20.14** / {100 * last:.2f} " in row(page(folder / "kept"), "FedAvg")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_kept_is_exact(folder: Path) -> None:
+    """Fewer facts, but no number is rounded: pages made from what is kept and from the runs are the same."""
+    good(reproduce(folder, "--cells", CELLS, "--out", f"{folder}/kept"))
+    for cell in CELLS.split(","):
+        played, kept = (path / f"{cell}-seed1" for path in (folder / "runs" / "fedpsd", folder / "kept"))
+        for whole, thin in zip(lines(played / "events.jsonl"), lines(kept / "events.jsonl"), strict=True):
+            assert thin == {name: value for name, value in whole.items() if name in thin}
+            assert set(whole) - set(thin) <= {"class_mix", "selected", "per_task", "test_loss"}
+        for name in ("experiment.toml", "evidence.json", "timing.jsonl", "result.json"):
+            assert (kept / name).read_bytes() == (played / name).read_bytes()
+    text = page(folder / "kept")
+    good(reproduce(folder, "--page-only", "--resume"))
+    assert page(folder / "runs" / "fedpsd") == text
+
+
+def test_the_page_says_how_it_was_made(folder: Path) -> None:
+    good(reproduce(folder, "--page-only", "--out", f"{folder}/kept", "--set", "train.lr=0.05"))
+    settings = " ".join(f"--set {setting}" for setting in (*SMALL, "train.lr=0.05"))
+    assert f"\nMade by `remanence reproduce fedpsd {settings}`.\n" in page(folder / "kept")
+
+
+def test_memory_is_measured_one_device_at_a_time(folder: Path) -> None:
+    cells = "fedavg.cifar10-memory,fedawac.cifar10-memory"
+    good(reproduce(folder, "--cells", cells, "--out", f"{folder}/kept", table="fedawac-8"))
+    text, kept = page(folder / "kept", "fedawac"), folder / "kept"
+    peaks = []
+    for cell in cells.split(","):
+        assert tomllib.loads((kept / f"{cell}-seed1" / "experiment.toml").read_text())["engine"]["workers"] == 1
+        assert json.loads((kept / f"{cell}-seed1" / "evidence.json").read_text())["engine"].startswith("one by one")
+        peaks.append(json.loads((kept / f"{cell}-seed1" / "result.json").read_text())["peak_memory"])
+    assert min(peaks) > 0
+    shown = [row(text, method, "fedawac-8").split("|")[2].strip() for method in ("FedAvg", "FedAWAC")]
+    assert shown[0] == f"**0.75** / {peaks[0] / 1e9:.3f} (1.00 of FedAvg's)"
+    assert shown[1] == f"**0.85** / {peaks[1] / 1e9:.3f} ({peaks[1] / peaks[0]:.2f} of FedAvg's)"
+    assert row(text, "FedAvg", "fedawac-6").count("not run") == 12
+
+
+def test_the_number_of_workers_can_be_chosen(folder: Path) -> None:
+    good(reproduce(folder, "--cells", "fedavg.cifar10-s2", "--rounds", "1", "--set", "engine.workers=1"))
+    config = folder / "runs" / "fedpsd" / "fedavg.cifar10-s2-seed1" / "experiment.toml"
+    assert tomllib.loads(config.read_text())["engine"]["workers"] == 1
+
+
+def tells_its_process(tree: Any, path: Path, rounds: Any, jobs: int) -> None:
+    path.mkdir(parents=True)
+    (path / "process").write_text(str(os.getpid()))
+
+
+def test_every_cell_has_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one after another: what a cell leaves in memory would count for the next."""
+    monkeypatch.setattr("remanence.reproduce.play._play", tells_its_process)
+    _, suite, _ = find_tables("fedawac-8")
+    chosen = [(method, "cifar10-memory") for method in ("fedavg", "fedcm", "fedawac")]
+    cells = plan_cells(suite, chosen, 1, lambda tree: tree)
+    assert play_cells(cells, tmp_path, None, 1, lambda *_: None) == {}
+    processes = {int((tmp_path / cell.name / "process").read_text()) for cell in cells}
+    assert len(processes) == 3
+    assert os.getpid() not in processes
 
 
 def test_resume_plays_only_what_is_missing(folder: Path) -> None:

@@ -24,7 +24,7 @@ from benchmarks.peers import VARIABLE, Harness, find_harness  # noqa: E402
 from benchmarks.plain_models import plain_model  # noqa: E402
 from benchmarks.players import Player  # noqa: E402
 from benchmarks.raw_loop import RawLoop  # noqa: E402
-from benchmarks.show import text_of  # noqa: E402
+from benchmarks.show import Table, text_of  # noqa: E402
 from benchmarks.speed import Race, turns  # noqa: E402
 from benchmarks.synthetic import StoredDevices, TinyDevices, write_data  # noqa: E402
 from benchmarks.tiny_fleet import TinyFleet  # noqa: E402
@@ -183,6 +183,50 @@ def test_startup_times_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < found["import_seconds"] < found["torch_seconds"]
 
 
+def test_selectors_are_set_against_the_proven_optimum(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from benchmarks import selection
+
+    names = ("random draws: 1", "GBP-CS: pseudo-inverse", "best swap: 64 more starts", "exact: branch and bound")
+    monkeypatch.setattr(selection, "SELECTORS", {name: selection.SELECTORS[name] for name in names})
+    monkeypatch.setattr(selection, "EPSILONS", (0.5,))
+    found = result_of(capsys, "selection", "--instances", "2", "--picture", str(tmp_path / "new" / "all.svg"))
+    rows = {row["selector"]: row for row in found["selectors"]}
+    assert tuple(rows) == names
+    assert all(row["milliseconds"] > 0 for row in rows.values())
+    assert all(value >= 0 for row in rows.values() for value in row["excess_percent"].values())
+    assert rows["exact: branch and bound"]["optima_percent"] == 100
+    assert 0.05 < rows["random draws: 1"]["divergence"]["dir20"] < 0.12
+    assert 0.03 < rows["exact: branch and bound"]["divergence"]["dir20"] < 0.06
+    noisy, exact = found["divergence_with_noise"]
+    assert (noisy["epsilon"], exact["epsilon"]) == ("0.5", "exact")
+    assert noisy["best_swap"]["dir20"] > exact["best_swap"]["dir20"]
+    picture = (tmp_path / "new" / "all.svg").read_text()
+    assert picture.startswith("<svg")
+    assert all(text in picture for text in ("GBP-CS", "pseudo-inverse", "64 more starts", "Above the optimum"))
+    assert "var(--" not in picture
+
+
+def test_writers_are_as_skewed_as_they_should_be() -> None:
+    from benchmarks.writers import BATCH, FAMILIES, PER_SITE, World, whole_mix
+
+    assert whole_mix().sum() == pytest.approx(1)
+    assert len(whole_mix()) == 62
+    for family in FAMILIES.values():
+        world = World(family, 0)
+        assert sorted(world.sites.reshape(-1).tolist()) == list(range(350))
+        assert world.written.sum(1).min() >= 100
+        assert world.written.sum(1).mean() == pytest.approx(226.8, rel=0.05)
+        assert world.written.sum(0) / world.written.sum() == pytest.approx(whole_mix(), abs=0.02)
+        batches = world.batches(3)
+        assert batches.shape == (PER_SITE, 62)
+        assert (batches.sum(1) == BATCH).all()
+        assert (batches <= world.written[world.sites[3]]).all()
+        assert (batches == World(family, 0).batches(3)).all()
+        assert (batches != World(family, 1).batches(3)).any()
+
+
 def test_tiny_devices_are_the_same_whenever_they_are_made() -> None:
     devices = TinyDevices(3, (4,))
     assert len(devices) == 3
@@ -275,6 +319,8 @@ def test_an_unknown_benchmark_is_answered_with_the_nearest_name() -> None:
         (("w2", "--workers", "many"), "'many' is not a whole number"),
         (("w2", "--cohort", "maybe"), "'maybe'"),
         (("w3", "--tries", "3"), "--tries"),
+        (("selection", "--instances", "-1"), "'-1' is not a whole number"),
+        (("selection", "--picture", "all.jpg"), "--picture: 'all.jpg' is not allowed: must end in .svg"),
     ],
 )
 def test_wrong_options_are_one_line(words: tuple[str, ...], expected: str) -> None:
@@ -303,13 +349,31 @@ def test_help_names_every_benchmark() -> None:
     done = run("--help")
     assert done.returncode == 0
     names = [line.split()[0] for line in done.stdout.splitlines()[2:]]
-    assert names == [*WORKLOADS, "startup", "memory", "merge", "resume"]
+    assert names == [*WORKLOADS, "startup", "memory", "merge", "resume", "selection"]
 
 
 def test_the_table_is_for_people() -> None:
     table = text_of({"a_b": 1234567.0, "c": {"d": None, "e": True}, "f": "x", "g": 0.123456}, as_json=False)
     assert table.splitlines() == ["a b   1,234,567.0", "c: d  -", "c: e  True", "f     x", "g     0.1235"]
     assert json.loads(text_of({"a": 0.123456, "b": 12345.67}, as_json=True)) == {"a": 0.1235, "b": 12345.7}
+
+
+def test_tables_line_up() -> None:
+    rows = [
+        {"what": "a", "size": {"low": 1.0, "high": 20.25}, "count": 3},
+        {"what": "bcd", "size": {"low": None, "high": 1234.5}, "count": 12},
+    ]
+    shown = text_of({"x": 1, "the_rows": Table(rows, {"size": 1})}, as_json=False)
+    assert shown.splitlines() == [
+        "x  1",
+        "",
+        "the rows:",
+        "      size",
+        "what  low     high  count",
+        "a     1.0     20.2      3",
+        "bcd     -  1,234.5     12",
+    ]
+    assert json.loads(text_of({"the_rows": Table(rows, {})}, as_json=True)) == {"the_rows": rows}
 
 
 @pytest.mark.parametrize("name", ["w1", "w2"])

@@ -15,6 +15,7 @@ IMAGE_MODELS = [
     ("mlp", {}),
     ("simple-cnn", {}),
     ("simple-cnn", {"padded": False}),
+    ("femnist-cnn", {}),
     ("lenet5", {}),
     ("resnet10", {"norm": "bn"}),
     ("resnet10", {"norm": "bn_nostats"}),
@@ -63,6 +64,10 @@ COUNTS = [
     ("simple-cnn", (3, 32, 32), 10, {"padded": False}, 878_538),
     # conv 1*4*25+4, 4*6*25+6; 8x8 -> 2x2: 24*16+16; 16*3+3
     ("simple-cnn", (1, 8, 8), 3, {"channels": (4, 6), "hidden": 16}, 104 + 606 + 400 + 51),
+    ("femnist-cnn", (1, 28, 28), 62, {}, 832 + 51_264 + 6_424_576 + 127_038),
+    ("femnist-cnn", (1, 28, 28), 62, {}, 6_603_710),
+    ("femnist-cnn", (1, 8, 8), 10, {}, 832 + 51_264 + (4 * 64 + 1) * 2048 + 20_490),
+    ("femnist-cnn", (3, 32, 32), 10, {}, 2_432 + 51_264 + (64 * 64 + 1) * 2048 + 20_490),
     *[("resnet10", (3, 32, 32), 10, {"norm": norm}, 4_903_242) for norm in NORMS],
     *[("resnet18", (3, 32, 32), 10, {"norm": norm}, 11_173_962) for norm in NORMS],
     *[("resnet18", (3, 32, 32), 100, {"norm": norm}, 11_220_132) for norm in NORMS],
@@ -130,6 +135,7 @@ def test_forward_is_head_of_features(name, values):
     [
         ("mlp", 64),
         ("simple-cnn", 512),
+        ("femnist-cnn", 2048),
         ("lenet5", 84),
         ("resnet10", 512),
         ("resnet18", 512),
@@ -204,6 +210,8 @@ def load_in_order(reference: nn.Module, model: nn.Module) -> None:
     [
         ("simple-cnn", {}, 32, ([32, "M", 64, "M"], 5, 2, [4096, 512, 10])),
         ("simple-cnn", {"padded": False}, 32, ([32, "M", 64, "M"], 5, 0, [1600, 512, 10])),
+        ("femnist-cnn", {}, 32, ([32, "M", 64, "M"], 5, 2, [4096, 2048, 10])),
+        ("femnist-cnn", {}, 30, ([32, "M", 64, "M"], 5, 2, [3136, 2048, 10])),
         ("lenet5", {}, 32, ([6, "M", 16, "bare", "M"], 5, 0, [400, 120, 84, 10])),
         ("lenet5", {"second_relu": True}, 32, ([6, "M", 16, "M"], 5, 0, [400, 120, 84, 10])),
         ("vgg11", {}, 32, ([*VGG, "M"], 3, 1, [512, 512, 512, 10])),
@@ -379,6 +387,17 @@ def test_lenet5_starts_he_normal():
         assert not layer.bias.any()
 
 
+def test_femnist_cnn_starts_glorot_uniform():
+    model = make("femnist-cnn", (1, 28, 28), 62)
+    fans = ((25, 800), (800, 1600), (3136, 2048), (2048, 62))
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    for layer, (inputs, outputs) in zip(layers, fans, strict=True):
+        weight, bound = layer.weight.detach(), math.sqrt(6 / (inputs + outputs))
+        assert 0.97 * bound < float(weight.abs().max()) <= bound
+        assert float(weight.std()) == pytest.approx(bound / math.sqrt(3), rel=5 / math.sqrt(weight.numel()))
+        assert not layer.bias.any()
+
+
 def test_simple_cnn_starts_like_plain_layers():
     model = make("simple-cnn", (3, 32, 32), 10, seed=9, padded=False)
     with torch.random.fork_rng(devices=[]):
@@ -459,9 +478,8 @@ def test_stacked_devices_have_the_gradients_of_single_ones(name, values):
 
 
 def test_every_model_is_registered():
-    assert {"mlp", "simple-cnn", "lenet5", "resnet10", "resnet18", "vgg11", "mobilenet", "fasttext"} <= set(
-        models.names()
-    )
+    known = {"mlp", "simple-cnn", "femnist-cnn", "lenet5", "resnet10", "resnet18", "vgg11", "mobilenet", "fasttext"}
+    assert known <= set(models.names())
 
 
 @pytest.mark.parametrize(
@@ -471,6 +489,8 @@ def test_every_model_is_registered():
         ("simple-cnn", {}, (1, 3, 8), "4x4"),
         ("simple-cnn", {"padded": False}, (3, 32, 15), "16x16"),
         ("simple-cnn", {"padded": False}, (64,), "16x16"),
+        ("femnist-cnn", {}, (1, 3, 28), "4x4"),
+        ("femnist-cnn", {}, (784,), "4x4"),
         ("lenet5", {}, (1, 8, 8), "16x16"),
         ("lenet5", {}, (28, 28), "16x16"),
         ("resnet10", {}, (64,), "1x1"),
@@ -498,6 +518,7 @@ def test_the_smallest_inputs_are_taken():
     for name, values, shape in (
         ("simple-cnn", {}, (1, 4, 4)),
         ("simple-cnn", {"padded": False}, (1, 16, 16)),
+        ("femnist-cnn", {}, (1, 4, 4)),
         ("lenet5", {}, (1, 16, 16)),
         ("resnet10", {}, (1, 1, 1)),
         ("mobilenet", {}, (1, 1, 1)),
@@ -526,6 +547,7 @@ def test_no_classes():
         ("simple-cnn", {"hidden": -1}, "model.hidden: -1 is not allowed"),
         ("resnet10", {"norm": "batch"}, "'bn', 'bn_nostats' or 'gn2'"),
         ("vgg11", {"norm": "bn"}, "no such option"),
+        ("femnist-cnn", {"hidden": 512}, "femnist-cnn has no such option"),
     ],
 )
 def test_wrong_options(name, values, text):

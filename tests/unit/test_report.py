@@ -321,7 +321,7 @@ def test_page_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_missing_altair_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
-    monkeypatch.setattr(page, "_bundle", page._bundle.__wrapped__)
+    monkeypatch.setattr(page, "bundle", page.bundle.__wrapped__)
     with pytest.raises(UserError, match=re.escape("altair, which is not installed: pip install 'remanence[report]'")):
         page.write_report([run()], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()

@@ -47,7 +47,7 @@ def simulate(**settings: Any) -> Simulation:
         ({"method": "fedadam", "optimise": "fedyogi"}, "optimise: 'fedyogi' is not allowed with method 'fedadam'"),
         ({"method": Scaffold(), "options": {"eta_g": 1}}, "options: must be empty"),
         ({"method": "scaffold", "optimiser": "adam"}, "scaffold counts steps of SGD"),
-        ({"method": "fednova", "options": {"mu": 10.0}}, "lr \\* mu must be below 1"),
+        ({"method": "fednova", "options": {"mu": 10.1}}, "lr \\* mu must be at most 1"),
         ({"select": 3}, "select: 3 is not a name"),
         ({"optimise": ("fedadam", 3)}, "optimise: .* is not a name"),
         ({"participation": [0, 1]}, "participation: must be a list of devices per round"),
@@ -125,6 +125,73 @@ def test_batch_normalisation_refuses_batches_of_one() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
     with pytest.raises(remanence.UserError, match=r"train\.batch: 1 is not allowed"):
         remanence.simulate(model=net, devices=devices(), batches=1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_batch_normalisation_refuses_a_given_step_of_one_sample(workers: int) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
+    settings: dict[str, Any] = {"model": net, "engine": {"workers": workers, "cohort": "off"}}
+    with pytest.raises(remanence.UserError, match=r"^batches: device . was given a step of one sample; batch norm"):
+        simulate(batches=lambda *_: [torch.tensor([0, 1]), torch.tensor([2])], **settings)
+    result = simulate(batches=lambda *_: [torch.tensor([0, 1]), torch.tensor([2, 2])], **settings)
+    assert [event["counted"] for event in result.history] == [[0, 1, 2]] * 3
+
+
+def test_steps_of_one_sample_are_fine_without_batch_normalisation() -> None:
+    result = simulate(batches=lambda *_: [torch.tensor([0]), torch.tensor([2])])
+    assert [event["counted"] for event in result.history] == [[0, 1, 2]] * 3
+
+
+class Words(torch.nn.Module):
+    """Looks its inputs up, for which torch wants whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors, self.head = torch.nn.Embedding(9, 5), torch.nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.vectors(x).mean(1))
+
+
+def sentences(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Words 3c, 3c + 1 and 3c + 2 are those of class c."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(samples) % 3
+    return 3 * y[:, None] + torch.randint(0, 3, (samples, 4), generator=generator), y
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedcurv", "fedawac"])
+def test_a_model_may_read_token_numbers(method: str) -> None:
+    torch.manual_seed(1)
+    net, devices = Words(), [sentences(12, seed) for seed in range(3)]
+    settings: dict[str, Any] = {"model": net, "test": sentences(30, 9), "public": sentences(5, 8)[0], "lr": 0.5}
+    result = simulate(method=method, devices=devices, rounds=20, epochs=3, **settings)
+    assert result.summary["accuracy"] == 1.0
+    assert result.history[-1]["loss"] < 0.5 * result.history[0]["loss"]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.Tensor.int, torch.Tensor.float], ids=str)
+def test_token_numbers_may_come_in_any_usual_form(kind: Any) -> None:
+    torch.manual_seed(1)
+    settings: dict[str, Any] = {"model": Words(), "rounds": 2}
+    devices = [sentences(12, seed) for seed in range(3)]
+    plain = simulate(devices=devices, **settings)
+    changed = [(kind(x.tolist()) if kind in (list, np.array) else kind(x), y) for x, y in devices]
+    assert torch.equal(simulate(devices=changed, **settings).weights, plain.weights)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_a_model_of_quantities_may_be_given_whole_numbers(kind: torch.dtype) -> None:
+    whole = [(x.round().abs().to(kind), y) for x, y in devices()]
+    result = simulate(devices=whole, test=whole[0])
+    expected = simulate(devices=[(x.float(), y) for x, y in whole], test=(whole[0][0].float(), whole[0][1]))
+    assert torch.equal(result.weights, expected.weights)
+    assert result.summary == expected.summary
+
+
+def test_a_model_that_reads_neither_says_what_is_wrong_with_quantities() -> None:
+    with pytest.raises(remanence.UserError, match=r"^model: it does not take samples of shape \(4,\): mat1 and mat2"):
+        simulate(model=torch.nn.Linear(7, 3))
 
 
 def test_devices_may_be_made_on_demand() -> None:

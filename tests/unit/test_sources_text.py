@@ -188,12 +188,28 @@ def test_ag_news_in_every_form_is_the_same(form: str, name: str, tmp_path: Path)
     assert data.train.y.bincount().tolist() == [7, 7, 7, 7]
     assert data.test.y.bincount().tolist() == [3, 3, 3, 3]
     assert data.mean == ()
-    first = [data.words[number] for number in rows(data, "train")[3]]
-    assert first == ["title", "3", "about", "sci", "tech", "again"]
+    items = taken(data)
+    assert len(items) == 28
+    for text, label, item in zip(texts(data, "train"), data.train.y.tolist(), items, strict=True):
+        about = ["sci", "tech", "again"] if label == 3 else [NAMES[label].lower(), "again", "<pad>"]
+        assert text == ["title", str(item), "about", *about]
+        assert label == ITEMS[item][0]
+    for text, label in zip(texts(data, "test"), data.test.y.tolist(), strict=True):
+        assert text[:4] == ["title", "<unknown>", "about", "sci" if label == 3 else NAMES[label].lower()]
     assert data.words[2:5] == ("about", "again", "title")
     assert "leaked" not in data.words
-    test_titles = {str(item) for item in range(40)} & set(data.words)
-    assert len(test_titles) == 28  # numbers of titles of the training part alone
+
+
+def texts(data: Dataset, part: str) -> list[list[str]]:
+    return [[data.words[number] for number in row] for row in rows(data, part)]
+
+
+def taken(data: Dataset) -> list[int]:
+    """The items of the training part, by the numbers in their titles; only these are in the vocabulary."""
+    found = [int(row[1]) for row in texts(data, "train")]
+    assert set(found) == {int(word) for word in data.words if word.isdecimal()}
+    assert len(set(found)) == len(found)
+    return found
 
 
 def test_ag_news_takes_the_split_of_its_card(tmp_path: Path) -> None:
@@ -201,8 +217,40 @@ def test_ag_news_takes_the_split_of_its_card(tmp_path: Path) -> None:
     one, two = loaded("ag-news", path), loaded("ag-news", path)
     assert one.shape == (128,)
     assert torch.equal(one.train.x, two.train.x)
+    assert torch.equal(one.test.x, two.test.x)
+    assert torch.equal(one.train.y, two.train.y)
     assert one.words == two.words
     assert len(loaded("ag-news", path, test=0.5).test) == 20
+
+
+def test_ag_news_draws_its_split_by_a_seed(tmp_path: Path) -> None:
+    """Of every class exactly its share, whatever the seed; not the first, the last or every third of the file."""
+    path = write(tmp_path / "a.csv", news("names"))
+    drawn = {seed: loaded("ag-news", path, split_seed=seed) for seed in range(8)}
+    assert sorted(taken(drawn[0])) == sorted(taken(loaded("ag-news", path)))
+    assert sorted(taken(drawn[3])) == sorted(taken(loaded("ag-news", path, split_seed=3, length=5, vocabulary=80)))
+    parts = {tuple(sorted(taken(data))) for data in drawn.values()}
+    assert len(parts) == 8
+    for data in drawn.values():
+        assert data.train.y.bincount().tolist() == [7, 7, 7, 7]
+        assert data.test.y.bincount().tolist() == [3, 3, 3, 3]
+    often = np.bincount([item for part in parts for item in part], minlength=40)
+    assert often.min() >= 1  # no item is for testing whatever the seed
+    assert (often < 8).mean() > 0.7  # and few are for training whatever the seed
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.3, 0.5])
+def test_ag_news_is_divided_class_by_class(tmp_path: Path, share: float) -> None:
+    uneven = "".join(f"{label},title {item}\n" for label in range(4) for item in range(40 * (label + 1)))
+    data = loaded("ag-news", write(tmp_path / "a.csv", "label,text\n" + uneven), test=share, split_seed=5)
+    sizes = [40, 80, 120, 160]
+    assert data.test.y.bincount().tolist() == [round(share * size) for size in sizes]
+    assert data.train.y.bincount().tolist() == [size - round(share * size) for size in sizes]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**53, 0.5])
+def test_ag_news_refuses_a_seed_that_is_none(tmp_path: Path, seed: float) -> None:
+    fails(r"^data\.split_seed: .* is not allowed", "ag-news", write(tmp_path / "a.csv", news("names")), split_seed=seed)
 
 
 def test_ag_news_from_the_cache_and_from_parquet(tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ class Direct:
         chosen = self.choose(ctx.round)
         told += self.chooser.bytes
         selecting = time.perf_counter() - started
-        server.expected = self.rehearsal.upload(server.composed(-1, ctx), ctx)
-        looked_at = self.plan.select.reports or self.task.fleet.stream is not None
+        newcomer = self.task.method.down(server.w, -1, server.srv, ctx)
+        server.expected = self.rehearsal.upload(newcomer, ctx)
+        looked_at = self.chooser.whole is not None or self.task.fleet.stream is not None
         joint = self.task.fleet.joint(chosen, ctx.tick, self.used) if looked_at else None
         exchange = server.exchange(ctx, engine, chosen, self.used, own)
         use_up(self.task.fleet, chosen, self.used)
@@ -80,7 +81,7 @@ class Direct:
 
     def _told(self) -> int:
         """Bytes of what every device tells once, for selectors that look at class counts."""
-        if not self.plan.select.reports or self.chooser.whole is not None:
+        if self.plan.schedule is not None or not self.plan.select.reports or self.chooser.whole is not None:
             return 0
         self.chooser.whole, sizes = told_once(self.plan.select, self.task.fleet, self.plan.sampling_seed)
         return sum(sizes.values()) if not self.chooser.told else 0

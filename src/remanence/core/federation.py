@@ -1,5 +1,6 @@
 """A federation: the models, the states, and the rounds that change them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,11 @@ from remanence.core.state import State
 from remanence.engine.worker import Job
 from remanence.measure.record import Recorder
 from remanence.runs.devices import DeviceStates
+
+
+def _finite(event: Event) -> Event:
+    """JSON has no infinity."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in event.items()}
 
 
 class Federation:
@@ -74,7 +80,7 @@ class Federation:
         ctx = self.context(self.round + 1)
         played = self.rounds.play(ctx, self.engine, self.recorder.measures_devices(ctx.round))
         self.round, self.selecting = ctx.round, played.selecting
-        event = {"event": "round", "round": ctx.round, "lr": ctx.lr} | played.event
+        event = {"event": "round", "round": ctx.round, "lr": ctx.lr} | _finite(played.event)
         if self.recorder.measures(ctx.round):
             event |= self.recorder.server(self.w, self.engine)
             raw = self.plan.optimise.raw(self.optimiser)
@@ -86,13 +92,13 @@ class Federation:
     def _everyone(self) -> Event:
         """What every device would make of the model; nothing of it is kept."""
         assert isinstance(self.rounds, Direct)
-        ctx, server = self.context(self.round + 1), self.rounds.server
+        ctx, server = self.context(min(self.round + 1, self.plan.rounds)), self.rounds.server
         jobs = [
             Job(device, server.message(device, ctx), partial(self.states.get, device), True)
             for device in range(len(self.plan.task.fleet.sizes))
         ]
         own = {reply.device: reply.correct for reply in self.engine.run(ctx, jobs)}
-        return {"client_acc_all": self.recorder.devices(own)["client_acc_global"]}
+        return {"client_acc_all": self.recorder.devices(own).get("client_acc_global")}
 
     def model(self) -> Any:
         """A plain module with the present weights."""

@@ -56,7 +56,9 @@ class Hierarchy:
         server = self.server
         links = {"device-edge": {"up": 0, "down": 0}, "edge-cloud": {"up": 0, "down": 0}}
         self._tell(links)
-        expected = self.rehearsal.upload(self._newcomer(ctx), ctx)
+        first = replace(ctx, devices=len(self.plan.sites[0]))
+        newcomer = self.task.method.down(server.w, -1, self.edges[0]["srv"], first)
+        expected = self.rehearsal.upload(newcomer, ctx)
         everyone = list(range(len(self.plan.sites)))
         collector = server.collector(everyone, ctx)
         jobs = [
@@ -82,14 +84,6 @@ class Hierarchy:
         }
         correct = {device: right for reply in counted for device, right in reply.log.correct.items()}
         return Played(event, correct, sum(log.selecting for log in logs))
-
-    def _newcomer(self, ctx: Context) -> Message:
-        """What an edge sends a device that has never taken part."""
-        method, merge = self.task.method, self.task.merge
-        message = method.down(self.server.w, -1, self.edges[0]["srv"], replace(ctx, devices=len(self.plan.sites[0])))
-        if merge.public_on_devices and ctx.public is not None:
-            message["public"] = ctx.public.x
-        return message
 
     def _carry(
         self, engine: SiteEngine, ctx: Context, jobs: Sequence[SiteJob], collector: Collector

@@ -61,6 +61,10 @@ class Message(dict[str, Any]):
         """Names, types and shapes."""
         return tuple([(name, *_kind(value)) for name, value in self.items()])
 
+    def outline(self) -> "Message":
+        """The same names, types and shapes, in no memory to speak of."""
+        return Message({name: _outlined(value) for name, value in self.items()})
+
     def check_form(self, like: Mapping[str, Any]) -> None:
         """Refuse what does not have the names and shapes of `like`."""
         if set(self) != set(like):
@@ -79,6 +83,10 @@ class Message(dict[str, Any]):
 
 
 _SIZES: dict[tuple, int] = {}
+
+
+def _outlined(value: Any) -> Any:
+    return torch.zeros((), dtype=value.dtype).expand(value.shape) if isinstance(value, Tensor) else value
 
 
 def _finite(value: Any) -> bool:

@@ -140,20 +140,15 @@ class Server:
             self.sent.up = collector.size
 
     def message(self, device: int, ctx: Context) -> Message:
-        """What a device is sent; it is counted."""
-        message = self.composed(device, ctx)
-        size, once = message.size(), ("public", *self.method.once)
-        usual = Message({name: value for name, value in message.items() if name not in once})
-        self.sent.down = usual.size() if len(usual) < len(message) else size
-        self.bytes_down += size
-        return message
-
-    def composed(self, device: int, ctx: Context) -> Message:
-        """What a device is sent; -1: one that has never taken part."""
         message = self.method.down(self.w, device, self.srv, ctx)
+        usual = Message({name: value for name, value in message.items() if name not in self.method.once})
+        size = message.size()
+        self.sent.down = usual.size() if len(usual) < len(message) else size  # without what is sent but once
         if self.merge.public_on_devices and device not in self.states:
             assert ctx.public is not None
             message["public"] = ctx.public.x
+            size = message.size()
+        self.bytes_down += size
         return message
 
     def _draw(self, purpose: str, ctx: Context) -> Any:

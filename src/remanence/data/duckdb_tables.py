@@ -14,32 +14,32 @@ from remanence.data.files import first_line
 from remanence.errors import UserError
 
 _NUMERIC = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "BOOLEAN", "REAL")
-_PARQUET = "read_parquet($path)"
+PARQUET = "read_parquet($path)"
 
 
 def read_parquet(path: Path, columns: Columns) -> Raw:
-    with _parquet(path) as link:
-        types = _types(link, path)
+    with parquet(path) as link:
+        types = column_types(link, str(path))
         features = columns.features(list(types), path)
         _check_numeric(path, {name: types[name] for name in features})
-        return _raw(_fetch(link, _PARQUET, {"path": str(path)}, features, columns), features, path, columns)
+        return _raw(_fetch(link, PARQUET, {"path": str(path)}, features, columns), features, path, columns)
 
 
 def parquet_names(path: Path) -> list[str]:
-    with _parquet(path) as link:
-        return list(_types(link, path))
+    with parquet(path) as link:
+        return list(column_types(link, str(path)))
 
 
 def parquet_cells(path: Path, names: Sequence[str]) -> dict[str, Sequence[str]]:
     """The named columns as text; what is missing is empty."""
-    wanted = ", ".join(f"CAST({_quoted(name)} AS VARCHAR) AS c{place}" for place, name in enumerate(names))
-    with _parquet(path) as link:
-        table = link.execute(f"SELECT {wanted} FROM {_PARQUET}", {"path": str(path)}).fetchnumpy()
+    wanted = ", ".join(f"CAST({quoted(name)} AS VARCHAR) AS c{place}" for place, name in enumerate(names))
+    with parquet(path) as link:
+        table = link.execute(f"SELECT {wanted} FROM {PARQUET}", {"path": str(path)}).fetchnumpy()
     return {name: np.ma.filled(table[f"c{place}"], "").tolist() for place, name in enumerate(names)}
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
+def parquet(path: Path) -> Iterator[Any]:
     """A database to read the file with; whatever is wrong with the file is one line."""
     duckdb = _duckdb()
     if duckdb is None:
@@ -51,8 +51,8 @@ def _parquet(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: broken or not a Parquet file ({first_line(error)})") from None
 
 
-def _types(link: Any, path: Path) -> dict[str, str]:
-    rows = link.execute(f"DESCRIBE FROM {_PARQUET}", {"path": str(path)}).fetchall()
+def column_types(link: Any, path: str | list[str]) -> dict[str, str]:
+    rows = link.execute(f"DESCRIBE FROM {PARQUET}", {"path": path}).fetchall()
     return {row[0]: row[1] for row in rows}
 
 
@@ -93,10 +93,10 @@ def _fetch(
     link: Any, source: str, values: dict[str, str], features: list[str], columns: Columns
 ) -> dict[str, np.ndarray]:
     """Features as numbers, label and group as text; cells that do not convert are masked."""
-    wanted = [f"TRY_CAST({_quoted(name)} AS DOUBLE) AS f{place}" for place, name in enumerate(features)]
-    wanted.append(f"CAST({_quoted(columns.label)} AS VARCHAR) AS label")
+    wanted = [f"TRY_CAST({quoted(name)} AS DOUBLE) AS f{place}" for place, name in enumerate(features)]
+    wanted.append(f"CAST({quoted(columns.label)} AS VARCHAR) AS label")
     if columns.group is not None:
-        wanted.append(f"CAST({_quoted(columns.group)} AS VARCHAR) AS owner")
+        wanted.append(f"CAST({quoted(columns.group)} AS VARCHAR) AS owner")
     table: dict[str, np.ndarray] = link.execute(f"SELECT {', '.join(wanted)} FROM {source}", values).fetchnumpy()
     return table
 
@@ -117,7 +117,7 @@ def _check_numeric(path: Path, types: dict[str, str]) -> None:
             raise UserError(f"{path}: column '{name}' is {kind}: features must be numbers; leave it out with data.drop")
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

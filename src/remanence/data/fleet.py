@@ -172,6 +172,8 @@ def checked(
 
 def as_inputs(x: Any, owner: str, kind: torch.dtype = torch.float32) -> Tensor:
     inputs = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
+    if kind == torch.int64 and inputs.is_floating_point() and not bool((inputs == inputs.round()).all()):
+        raise UserError(f"{owner}: the model reads token numbers, but some inputs are not whole numbers")
     inputs = inputs.detach().to(kind)
     if not inputs.is_floating_point():
         return inputs

@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,16 @@ def hub_parts(wanted: HubName) -> tuple[Raw, Raw, tuple[str, ...]]:
     names = tuple(getattr(train.features[label], "names", None) or ())
     raws = [_part(table, label, wanted, split) for table, split in ((train, wanted.train), (test, wanted.test))]
     return raws[0], raws[1], names
+
+
+def hub_owned(wanted: HubName, choose: Callable[[np.ndarray], np.ndarray]) -> tuple[Raw, tuple[str, ...]]:
+    """The rows of the training split that `choose` picks by owner, and the class names; no others are decoded."""
+    table = _fetch(_package(wanted.dataset), wanted, wanted.train)
+    label = _label(table.features, wanted)
+    _check_group(table, wanted, f"{wanted.dataset} ({wanted.train})")
+    names = tuple(getattr(table.features[label], "names", None) or ())
+    rows = choose(np.asarray(table[wanted.group]))
+    return _part(table.select(rows), label, wanted, wanted.train), names
 
 
 def hub_texts(wanted: HubName, columns: Sequence[str]) -> Texts:
@@ -97,14 +107,18 @@ def _label(features: Any, wanted: HubName) -> str:
 
 def _part(table: Any, label: str, wanted: HubName, split: str) -> Raw:
     where = f"{wanted.dataset} ({split})"
-    if wanted.group is not None and wanted.group not in table.features:
-        raise UserError(
-            f"data.group: {where} has no column '{wanted.group}'; {suggestion(wanted.group, table.features)}"
-        )
+    _check_group(table, wanted, where)
     images = [name for name, kind in table.features.items() if type(kind).__name__ == "Image"]
     x = _images(table[images[0]], where) if images else _numbers(table, (label, wanted.group), where)
     group = None if wanted.group is None else np.asarray(table[wanted.group])
     return Raw(x, np.asarray(table[label]), where, group)
+
+
+def _check_group(table: Any, wanted: HubName, where: str) -> None:
+    if wanted.group is not None and wanted.group not in table.features:
+        raise UserError(
+            f"data.group: {where} has no column '{wanted.group}'; {suggestion(wanted.group, table.features)}"
+        )
 
 
 def _images(column: Any, where: str) -> np.ndarray:

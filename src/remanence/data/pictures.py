@@ -1,7 +1,8 @@
 """Folders of pictures, one folder per class, through Pillow (the extra `images`)."""
 
 import importlib
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,12 +80,12 @@ def _part(folder: Path, names: Sequence[str], form: Form) -> Raw:
 def decoded(files: Sequence[tuple[Path, int]], form: Form, folder: Path) -> Raw:
     """Pictures with their class numbers; at least one."""
     pillow = _pillow(folder)
-    first = _channels_first(_decoded(pillow, files[0][0], form))
+    first = _channels_first(_decoded(pillow, files[0][0], form, str(files[0][0])))
     x = np.empty((len(files), *first.shape), np.uint8)  # filled in place: all pictures are in memory only once
 
     def put(place: int) -> None:
         path = files[place][0]
-        image = _channels_first(_decoded(pillow, path, form))
+        image = _channels_first(_decoded(pillow, path, form, str(path)))
         if image.shape != first.shape:
             raise _differ(str(folder), (files[0][0].name, first), (path.name, image))
         x[place] = image
@@ -95,11 +96,24 @@ def decoded(files: Sequence[tuple[Path, int]], form: Form, folder: Path) -> Raw:
     return Raw(x, np.array([number for _, number in files], dtype=np.int64), str(folder))
 
 
+def grey_pictures(cells: Iterable[tuple[int, bytes]], count: int, side: int, where: str) -> np.ndarray:
+    """Pictures of one size that lie in the rows of a table, as (row, content)."""
+    pillow = _pillow(where)
+    x = np.empty((count, 1, side, side), np.uint8)
+    for place, (row, content) in enumerate(cells):
+        name = f"{where}: the picture in row {row}"
+        image = _decoded(pillow, io.BytesIO(content), Form(channels=1), name)
+        if image.shape != (side, side):
+            raise UserError(f"{name} is {image.shape[1]}x{image.shape[0]}, expected {side}x{side}")
+        x[place, 0] = image
+    return x
+
+
 def pictures_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
 
 
-def _pillow(folder: Path) -> Any:
+def _pillow(folder: Path | str) -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ImportError:
@@ -108,14 +122,14 @@ def _pillow(folder: Path) -> Any:
         ) from None
 
 
-def _decoded(pillow: Any, path: Path, form: Form) -> np.ndarray:
+def _decoded(pillow: Any, source: Path | io.BytesIO, form: Form, where: str) -> np.ndarray:
     try:
-        with pillow.open(path) as image:
+        with pillow.open(source) as image:
             if image.mode.startswith(("I", "F")):
-                raise UserError(f"{path}: has more than 8 bits per channel, convert it to 8 bits or use an npz file")
+                raise UserError(f"{where}: has more than 8 bits per channel, convert it to 8 bits or use an npz file")
             image = image.convert("RGB" if form.channels == 3 else "L")
             if form.size:
                 image = image.resize((form.size, form.size), pillow.Resampling.BILINEAR)
             return np.asarray(image)
     except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
-        raise UserError(f"{path}: broken or not a picture ({first_line(error)})") from None
+        raise UserError(f"{where}: broken or not a picture ({first_line(error)})") from None

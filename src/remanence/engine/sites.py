@@ -61,7 +61,7 @@ class PoolSites(PoolEngine):
             return
         self.recall = jobs[0].recall
         first = jobs[0]
-        expected = None if first.expected is None else dict(first.expected)
+        expected = None if first.expected is None else [list(each) for each in _kinds(first.expected)]
         whole = None if first.whole is None else torch.from_numpy(first.whole)
         common = {"w": first.w, "whole": whole, "expected": expected, "own": first.own}
         self._tell_all({"do": "round", "facts": self.facts(ctx), "common": common})
@@ -85,11 +85,30 @@ class SiteServer(WorkerServer):
             common["w"],
             order["state"],
             None if common["whole"] is None else common["whole"].numpy(),
-            None if common["expected"] is None else Message(common["expected"]),
+            None if common["expected"] is None else _outline(common["expected"]),
             self.ask,
             common["own"],
         )
         return _answer(self.site.play(job, replace(self.worker.task.context, **self.facts)))
+
+
+def _kinds(expected: Message) -> Iterator[tuple[str, str, list[int] | None]]:
+    """Names, types and shapes, without the tensors; no shape for numbers."""
+    for name, value in expected.items():
+        tensor = isinstance(value, Tensor)
+        yield name, str(value.dtype if tensor else type(value).__name__), list(value.shape) if tensor else None
+
+
+def _outline(kinds: Sequence[Sequence[Any]]) -> Message:
+    numbers = {"int": 0, "float": 0.0}
+    return Message(
+        {
+            name: numbers[kind]
+            if shape is None
+            else torch.zeros((), dtype=getattr(torch, kind.removeprefix("torch."))).expand(shape)
+            for name, kind, shape in kinds
+        }
+    )
 
 
 def _answer(reply: SiteReply) -> dict[str, Any]:

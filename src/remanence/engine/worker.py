@@ -113,8 +113,11 @@ class Worker:
         data = Samples(whole.x[rows], whole.y[rows], whole.classes)
         ctx = ctx.on(-1, 1, self.start, self.teachers)
         message = Message({name: t.clone() if isinstance(t, Tensor) else t for name, t in message.items()})
+        if self.task.merge.public_on_devices:
+            assert ctx.public is not None
+            message["public"] = ctx.public.x
         dev = self.open(None, data, ctx)
-        return self.train(message, [[torch.arange(2)]], data, dev, ctx, None).upload
+        return self.train(message, [[torch.arange(2)]], data, dev, ctx, None).upload.outline()
 
     def open(self, dev: State | None, data: Samples, ctx: Context) -> State:
         if dev is not None:

@@ -104,7 +104,7 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, about: str) -> Spec:
     if len(lines) > 1:
         layers += _names(lines, y)
     data = {"points": rows, "names": _name_rows(lines, y)}
-    return _finished(alt.layer(*layers), about, data, height=_height(lines), padding=_padding(8, 8))
+    return finished(alt.layer(*layers), about, data, height=_height(lines), padding=_padding(8, 8))
 
 
 def _height(lines: Sequence[Line]) -> int:
@@ -223,7 +223,7 @@ def heat_map(
         "groups": [{"column": column, "name": name} for column, name in (marks or {}).items()],
     }
     step = max(4, min(_ROW_STEP, 600 // max(1, len(rows))))
-    return _finished(alt.layer(*layers), about, data, height=step * len(rows), padding=_padding(4, 4))
+    return finished(alt.layer(*layers), about, data, height=step * len(rows), padding=_padding(4, 4))
 
 
 def _strength(limits: tuple[float, float], root: bool) -> Any:
@@ -298,14 +298,14 @@ def bar_chart(names: Sequence[str], values: Sequence[int], titles: tuple[str, st
         )
     )
     rows = [{"name": name, "value": value} for name, value in zip(names, values, strict=True)]
-    return _finished(chart, about, {"bars": rows}, height=170, padding=_padding(8, 4))
+    return finished(chart, about, {"bars": rows}, height=170, padding=_padding(8, 4))
 
 
 def _padding(top: float, right: float) -> dict[str, float]:
     return {"left": 2, "top": top, "right": right, "bottom": 2}
 
 
-def _finished(chart: Any, about: str, data: Mapping[str, Sequence[Any]], **properties: Any) -> Spec:
+def finished(chart: Any, about: str, data: Mapping[str, Sequence[Any]], **properties: Any) -> Spec:
     """The specification with its data, as wide as its place on the page."""
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     spec: Spec = chart.properties(width="container", autosize=fit, description=about, **properties).to_dict()

@@ -46,7 +46,7 @@ def _write(text: str, path: Path) -> None:
 
 def report_text(runs: Sequence[RunRecord]) -> str:
     groups = group_runs(runs)
-    bundle = _bundle()
+    code = bundle()
     from remanence.report.charts import CONFIG
 
     sections, figures = _sections(groups)
@@ -55,7 +55,7 @@ def report_text(runs: Sequence[RunRecord]) -> str:
     inside = "\n".join(_section(name, text) for name, text in sections)
     body = f"{header}\n<main>\n{inside}\n</main>\n{_footer()}"
     data = {"config": CONFIG, "specs": {figure.name: figure.spec for figure in figures}}
-    return markup.document(title, STYLE, body, data, bundle)
+    return markup.document(title, STYLE, body, data, code)
 
 
 def _section(name: str, inside: str) -> str:
@@ -63,7 +63,7 @@ def _section(name: str, inside: str) -> str:
 
 
 @cache
-def _bundle() -> str:
+def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed with our script, as one text."""
     try:
         import altair

@@ -65,7 +65,8 @@ def _play(
 ) -> dict[str, str]:
     rounds = arguments.rounds
     missing = [cell for cell in cells if max(cell.rounds_in(kept), cell.rounds_in(played)) < wanted(cell, rounds)]
-    jobs = arguments.jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    jobs = arguments.jobs or cores
     with CellProgress(console, arguments.quiet, sum(wanted(cell, rounds) for cell in missing)) as progress:
         progress.say(f"{len(cells)} cells, {len(cells) - len(missing)} of them done; runs in {played}")
         return play_cells(missing, played, rounds, min(jobs, max(1, len(missing))), progress.tell)

@@ -1,5 +1,6 @@
 """The page of a paper's tables: published, ours, rounds run, and why they may differ. Made from run folders alone."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,6 +10,7 @@ from typing import Any
 
 from remanence.measure.forgetting import forgetting
 from remanence.measure.target import rounds_to, rounds_to_mean, series
+from remanence.report.numbers import size
 from remanence.reproduce.play import Cell
 from remanence.reproduce.suite import PaperTable, Suite
 from remanence.runs.record import RunRecord, read_run
@@ -53,6 +55,11 @@ class Evidence:
         if table.metric == "forgetting":
             raw = [value for record in records if (value := _raw_forgetting(record)) is not None]
             texts += [f"raw {mean(raw):.2f}"] if raw else []
+        if table.metric == "links" and "links" in records[0].rounds[0]:
+            texts += [
+                f"{name} {size(sum(sum(event['links'][name].values()) for event in records[0].rounds))}"
+                for name in records[0].rounds[0]["links"]
+            ]
         if table.metric == "memory":
             plain = [self.number(table, record, setting) for record in self.records.get(("fedavg", setting), [])]
             known = [number for number in plain if number]
@@ -67,39 +74,49 @@ class Evidence:
         if table.metric == "memory":
             peak = (record.result or {}).get("peak_memory")
             return None if peak is None else peak / 1e9
+        if table.metric == "links":
+            return float(sum(event["bytes_up"] + event["bytes_down"] for event in record.rounds))
+        if table.metric == "selecting":
+            spent = sum(entry.get("selecting", 0.0) for entry in record.timing)
+            return 100 * spent / sum(entry["seconds"] for entry in record.timing) if record.timing else None
         if table.metric.startswith("rounds_to_"):
             return self._rounds_to(table, record, setting)
         values = series(record.rounds, table.metric)[1]
-        return 100 * values[-1] if values else None
+        if table.metric == "divergence":
+            return mean(values) if values else None
+        return (values[-1] if table.metric == "test_loss" else 100 * values[-1]) if values else None
 
     def _rounds_to(self, table: PaperTable, record: RunRecord, setting: str) -> float | None:
         """To the last value of the reference with the same seed; infinity if never."""
-        name = table.metric.removeprefix("rounds_to_")
+        goal = self._goal(table, record, setting)
+        if goal is None:
+            return None
+        found = rounds_to(goal[0], *series(record.rounds[: goal[1]], table.metric.removeprefix("rounds_to_")))
+        return float("inf") if found is None else float(found)
+
+    def _goal(self, table: PaperTable, record: RunRecord, setting: str) -> tuple[float, int] | None:
+        """The value to be reached, and the rounds in which that may happen."""
+        if table.target is not None:
+            return table.target, len(record.rounds)
         others = self.records.get((table.reference, setting), [])
         reference = next((other for other in others if other.seed == record.seed), None)
         if reference is None:
             return None
         until = min(len(reference.rounds), len(record.rounds))
-        goal = series(reference.rounds[:until], name)[1]
-        if not goal:
-            return None
-        found = rounds_to(goal[-1], *series(record.rounds[:until], name))
-        return float("inf") if found is None else float(found)
+        values = series(reference.rounds[:until], table.metric.removeprefix("rounds_to_"))[1]
+        return (values[-1], until) if values else None
 
     def moving(self, table: PaperTable, method: str, setting: str) -> str:
         """Rounds to the target by the moving mean, seed by seed."""
         name, texts = table.metric.removeprefix("rounds_to_"), []
         for record in self.records.get((method, setting), []):
-            others = self.records.get((table.reference, setting), [])
-            reference = next((other for other in others if other.seed == record.seed), None)
-            if reference is None:
+            goal = self._goal(table, record, setting)
+            if goal is None:
                 continue
-            until = min(len(reference.rounds), len(record.rounds))
-            goal = series(reference.rounds[:until], name)[1]
-            measured = series(record.rounds[:until], name)
-            if len(measured[0]) < until:  # a mean over five rounds needs all of them
+            measured = series(record.rounds[: goal[1]], name)
+            if len(measured[0]) < goal[1]:  # a mean over five rounds needs all of them
                 continue
-            found = rounds_to_mean(goal[-1], *measured) if goal else None
+            found = rounds_to_mean(goal[0], *measured)
             texts.append("never" if found is None else str(found))
         return ", ".join(texts)
 
@@ -125,6 +142,8 @@ def _text(metric: str, numbers: Sequence[float]) -> str:
         return f"{mean(reached):.0f}"
     if metric == "memory":
         return f"{median(numbers):.3f}"
+    if metric == "links":
+        return size(mean(numbers))
     spread = f" ±{stdev(numbers):.2f}" if len(numbers) > 1 else ""
     return f"{mean(numbers):.2f}{spread}"
 
@@ -143,11 +162,15 @@ def page_text(
         "were played where these are fewer than the paper's. Nothing is filled in by hand; "
         f'"{NOT_RUN}" is what it says.',
         "",
-        f"Made by `{' '.join(['remanence reproduce', paper, *(f'--set {setting}' for setting in settings)])}`.",
+        f"Made by `{_command(paper, settings)}`.",
     ]
     for table in suite.tables:
         lines += ["", f"## {table.name}", "", table.title + ".", "", *_table(table, suite, evidence)]
     return "\n".join(lines) + "\n"
+
+
+def _command(paper: str, settings: Sequence[str]) -> str:
+    return " ".join(["remanence reproduce", paper, *(f"--set {shlex.quote(setting)}" for setting in settings)])
 
 
 def _table(table: PaperTable, suite: Suite, evidence: Evidence) -> list[str]:
@@ -164,7 +187,8 @@ def _table(table: PaperTable, suite: Suite, evidence: Evidence) -> list[str]:
 
 
 def _cell(table: PaperTable, method: str, setting: str, place: int, evidence: Evidence) -> str:
-    published = _published(table, table.published[method][place])
+    printed = table.published[method]
+    published = _published(table, printed[place]) if place < len(printed) else "not printed"
     measured = evidence.measured(table, method, setting)
     if measured is None:
         return f"**{published}** / {NOT_RUN}"
@@ -197,10 +221,14 @@ def _reasons(table: PaperTable, suite: Suite, evidence: Evidence) -> list[str]:
         texts.append("One seed: the spread between seeds is unknown here.")
     if table.metric.startswith("rounds_to_") and records:
         texts.append(
-            "Ours: the first measured round that reaches FedAvg's value at the last common round; behind the "
-            "semicolon by the mean over five rounds, which is known only where every round was measured."
+            f"Ours: the first measured round that reaches {_target(table)}; behind the semicolon by the mean over five "
+            "rounds, which is known only where every round was measured."
         )
     return texts
+
+
+def _target(table: PaperTable) -> str:
+    return f"{table.target:.0%}" if table.target is not None else "FedAvg's value at the last common round"
 
 
 def _grid(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -14,9 +14,13 @@ from remanence.registry import explain, options
 
 Metric = Literal[
     "accuracy",
+    "test_loss",
     "client_acc_global",
     "forgetting",
     "memory",
+    "links",
+    "divergence",
+    "selecting",
     "rounds_to_accuracy",
     "rounds_to_client_acc_global",
 ]
@@ -30,8 +34,9 @@ class PaperTable:
     title: str
     metric: Metric
     columns: list[str]
-    published: dict[str, list[float]]
+    published: dict[str, list[float]]  # fewer numbers than columns: the paper prints none there
     reference: str = ""  # the method whose last value is the target of rounds_to_...
+    target: float | None = None  # or the target itself
 
     def cells(self) -> Iterator[tuple[str, str]]:
         methods = dict.fromkeys([*self.published, *filter(None, [self.reference])])
@@ -62,10 +67,12 @@ class Suite:
     def cell(self, method: str, setting: str) -> Tree:
         """The experiment of one cell."""
         tree = _merged(self.experiment, _untitled(self.settings[setting]))
+        tree = _merged(tree, self.methods[method].get("with", {}))
         return {**tree, "name": f"{method}.{setting}", "label": self.title(method), "method": self.own(method)}
 
     def own(self, method: str) -> Tree:
-        return _untitled(self.methods[method])
+        """Its [method] table; what stands under "with" belongs to other tables of the experiment."""
+        return {key: value for key, value in _untitled(self.methods[method]).items() if key != "with"}
 
     def chosen(self, tables: Sequence[PaperTable], patterns: Sequence[str]) -> list[tuple[str, str]]:
         """The cells of the tables that match a pattern, each once: tables share them."""

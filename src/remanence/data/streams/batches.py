@@ -8,7 +8,7 @@ from pydantic import Field
 from remanence.data.stream import Stream, of_device, permutation
 from remanence.registry import options, streams
 
-Rate = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, le=1e9)]
 
 
 @streams.register("cycle")
@@ -16,7 +16,7 @@ Rate = Annotated[float, Field(ge=0)]
 class Cycle(Stream):
     """Batches of one size for ever: shuffled anew in every pass, and filled across its end."""
 
-    size: int = Field(32, ge=1, description="samples per batch")
+    size: int = Field(32, ge=1, le=10**6, description="samples per batch")
     consumes = True
     equal = True
 
@@ -44,7 +44,7 @@ class OneShot(Stream):
     def rows(self, device: int, samples: int, tick: int, used: int, seed: int) -> np.ndarray:
         start, stop = used * self.size, min((used + 1) * self.size, samples)
         rate = of_device(self.rate, device)
-        if start >= stop or (rate and int(rate * tick) < stop):
+        if start >= stop or (rate and int(rate * tick + 1e-9) < stop):
             return np.empty(0, dtype=np.int64)
         order = permutation(samples, seed, device) if self.order == "shuffled" else np.arange(samples)
         return order[start:stop]

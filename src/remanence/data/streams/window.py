@@ -8,7 +8,7 @@ from pydantic import Field
 from remanence.data.stream import Stream, of_device, permutation
 from remanence.registry import options, streams
 
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, le=1e9)]
 
 
 @streams.register("window")
@@ -24,7 +24,7 @@ class Window(Stream):
     repeat: bool = Field(False, description="begin anew when all have been seen; otherwise the last stay")
 
     def rows(self, device: int, samples: int, tick: int, used: int, seed: int) -> np.ndarray:
-        arrived = int(of_device(self.rate, device) * max(1, tick))
+        arrived = int(of_device(self.rate, device) * max(1, tick) + 1e-9)
         if not self.repeat:
             arrived = min(arrived, samples)
         elif not samples:

@@ -1,13 +1,24 @@
 """What selectors share that look at class counts: who is taken at random first, and noise on what devices tell."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
+from threadpoolctl import ThreadpoolController
 
+from remanence.core.context import Context
 from remanence.core.parts import Offers, Select
+from remanence.errors import UserError
 from remanence.parts.select.matching import Problem
 from remanence.registry import options
+
+if TYPE_CHECKING:
+    from remanence.core.method import Method
+
+LEAST_EPSILON = 1e-6  # less means noise beyond the whole numbers of a report
 
 
 @options
@@ -19,12 +30,16 @@ class ByCounts(Select):
         0.0,
         ge=0,
         description="noise on every reported count: each report is epsilon-differentially private for one record "
-        "replaced by another; 0 = exact counts",
+        "replaced by another; 0 = exact counts, else at least 1e-6",
     )
     random_per_round: bool = Field(
         False, description="these are the same positions in all exchanges of a round, as in the published code"
     )
     reports = True
+
+    def check(self, method: "Method", ctx: Context) -> None:
+        if 0 < self.epsilon < LEAST_EPSILON:
+            raise UserError(f"select.epsilon: {self.epsilon:g} is not allowed: must be 0 or at least {LEAST_EPSILON:g}")
 
     @property
     def exact(self) -> bool:
@@ -35,7 +50,7 @@ class ByCounts(Select):
             return counts
         # One record replaced changes two counts by one each: sensitivity 2; the difference of two geometric
         # numbers is the discrete Laplace distribution.
-        stop = 1 - np.exp(-self.epsilon / 2)
+        stop = -np.expm1(-self.epsilon / 2)
         noise = generator.geometric(stop, counts.shape) - generator.geometric(stop, counts.shape)
         protected: np.ndarray = np.maximum(counts + noise, 0)
         return protected
@@ -44,18 +59,30 @@ class ByCounts(Select):
         self, candidates: Sequence[int], count: int, generator: np.random.Generator, offers: Offers | None = None
     ) -> list[int]:
         assert offers is not None
-        if count >= len(candidates):
-            return sorted(candidates)
+        filled = np.flatnonzero(offers.sizes)  # a group without a sample has no mix
+        if count >= len(filled):
+            return sorted(candidates[k] for k in filled.tolist())
         first = offers.steady if self.random_per_round else generator
-        drawn = first.choice(len(candidates), size=min(self.random, count), replace=False)
-        left = np.setdiff1d(np.arange(len(candidates)), drawn)
+        drawn = first.choice(filled, size=min(self.random, count), replace=False)
+        left = np.setdiff1d(filled, drawn)
         problem = problem_of(offers, drawn, left, count - len(drawn))
-        picked = self.pick(problem, generator) if problem.choose else []
+        with one_blas_thread():
+            picked = self.pick(problem, generator) if problem.choose else []
         return sorted(candidates[k] for k in [*drawn.tolist(), *left[picked].tolist()])
 
     def pick(self, problem: Problem, generator: np.random.Generator) -> list[int]:
         """The chosen of the problem's candidates."""
         raise NotImplementedError
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """On a busy machine products this small wait ten times as long for other threads as they take on one."""
+    return _blas().limit(limits=1)  # type: ignore[no-any-return]
+
+
+@cache
+def _blas() -> Any:
+    return ThreadpoolController().select(user_api="blas")
 
 
 def problem_of(offers: Offers, drawn: np.ndarray, left: np.ndarray, choose: int) -> Problem:

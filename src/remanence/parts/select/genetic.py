@@ -60,6 +60,8 @@ def cross(one: Array, other: Array, generator: np.random.Generator) -> None:
 
 def mutate(group: Array, choose: int, generator: np.random.Generator) -> None:
     """One in and one out at random; a group of the wrong size is repaired."""
+    if group.all():
+        return
     if group.sum() == choose:
         group[generator.choice(np.flatnonzero(~group))] = True
         group[generator.choice(np.flatnonzero(group))] = False

@@ -154,7 +154,8 @@ class Ratio:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.gram, self.distances = problem, problem.gram, problem.distances
-        self.v, self.w = problem.counts @ problem.mix, problem.sizes.astype(np.float64)
+        self.v = problem.counts @ problem.whole / problem.whole.sum()  # in this order, for ties among equal columns
+        self.w = problem.sizes.astype(np.float64)
         self.tolerance = 1e-12
 
     def values(self, members: Array) -> Array:
@@ -181,7 +182,8 @@ class Ratio:
     def changes(self) -> Array:
         Q, P, N = (each[:, None, None] for each in (self.Q, self.P, self.N))
         entering, leaving = _masked(2 * self.u, self.members)
-        size = N + self.w[:, None] - self.w
+        possible = ~self.members[:, :, None] & self.members[:, None, :]
+        size = np.where(possible, N + self.w[:, None] - self.w, 1)  # never 0, also where there is nothing to swap
         after = (Q + entering[:, :, None] - leaving[:, None, :] + self.distances) / size**2
         after -= 2 * (P + self.v[:, None] - self.v) / size
         changes: Array = after - (Q / N**2 - 2 * P / N)
