@@ -60,12 +60,12 @@ class CGAU(Method):
 
     def down(self, w: Tensor, device: int, srv: State, ctx: Context) -> Message:
         assert ctx.net is not None
-        message = Message(w=self._once("w", w, self._travels(ctx), ctx))
+        message = Message(w=self._shared("w", w, self._travels(ctx), ctx))
         if self._adapts(ctx) and self.freezes and device not in srv["holders"]:
-            message["features"] = self._once("features", w, ("features",), ctx)
+            message["features"] = self._shared("features", w, ("features",), ctx)
         return message
 
-    def _once(self, name: str, w: Tensor, parts: tuple[str, ...], ctx: Context) -> Tensor:
+    def _shared(self, name: str, w: Tensor, parts: tuple[str, ...], ctx: Context) -> Tensor:
         """One and the same tensor in all messages of a round."""
         assert ctx.net is not None
         if name not in ctx.scratch:
@@ -130,7 +130,7 @@ class CGAU(Method):
             srv["adapted_rounds"] += 1
             if self.freezes and self.features == "kept":
                 srv["holders"] = sorted({*srv["holders"], *merged["counted"]})
-        if "offset" in merged:  # at the server the mean over all devices
+        if "offset" in merged:  # the server's row is the mean over all devices: + (1/K) sum of their changes
             new[ctx.net.part("offsets")] += merged["offset"] / ctx.devices
         return new
 
@@ -197,8 +197,8 @@ class GatedHead(nn.Module):
         for layer, (value, gate) in enumerate(zip(self.values, self.gates, strict=True)):
             x = self.dropout(x)
             a, g = value(x, inner[2 * layer]), gate(x, inner[2 * layer + 1])
-            x = torch.tanh(a) * torch.sigmoid(g)
-        return self.output(x, last)  # type: ignore[no-any-return]
+            x = torch.tanh(a) * torch.sigmoid(g)  # tanh(W1 x + b1 + V1[k]) * sigmoid(W2 x + b2 + V2[k])
+        return self.output(x, last)  # type: ignore[no-any-return]  # Wo x + bo + Vo[k]
 
 
 class Projection(nn.Linear):

@@ -69,7 +69,7 @@ class Convolution(nn.Conv2d):
             nn.init.zeros_(self.bias)
 
     def forward(self, local: Tensor, received: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(torch.cat([local, received], 1))
+        return super().forward(torch.cat([local, received], 1))  # W (*) concat(f_l, f_g) + b
 
 
 class Mixture(nn.Module):
@@ -80,7 +80,8 @@ class Mixture(nn.Module):
         self.a = nn.Parameter(torch.zeros(weights))
 
     def forward(self, local: Tensor, received: Tensor) -> Tensor:
-        return local + self.a.view(-1, 1, 1) * (received - local)  # exact where both are the same
+        # Not a f_g + (1 - a) f_l as it stands: this is exact where both are the same.
+        return local + self.a.view(-1, 1, 1) * (received - local)  # f_l + a (f_g - f_l)
 
 
 class Fused(Placed):

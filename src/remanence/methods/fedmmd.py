@@ -44,8 +44,9 @@ class FedMMD(Method):
             local = net.features(batch.x)
             logits = net.head(local)
         term = discrepancy(self._received(batch.x, ctx), local, self.variances).clamp(min=self.floor)
-        # CE + lambda max(floor, MMD2): one number for the batch, so the same for each of its samples
-        return F.cross_entropy(logits, batch.y, reduction="none") + self.strength * term
+        cross_entropy = F.cross_entropy(logits, batch.y, reduction="none")
+        # One number for the batch, so the same for each of its samples.
+        return cross_entropy + self.strength * term  # CE + lambda max(floor, MMD2)
 
     @torch.no_grad()
     def _received(self, x: Tensor, ctx: Context) -> Tensor:
@@ -57,11 +58,12 @@ class FedMMD(Method):
 def discrepancy(u: Tensor, v: Tensor, variances: tuple[float, ...] = VARIANCES) -> Tensor:
     """MMD2(U, V) = mean k(u_a, u_b) + mean k(v_a, v_b) - 2 mean k(u_a, v_b), over all pairs, a = b among them."""
     widths = 2 * torch.tensor(variances, dtype=v.dtype).view(-1, 1, 1)
-    return (_kernel(u, u, widths) + _kernel(v, v, widths) - 2 * _kernel(u, v, widths)).mean()
+    pairs = _kernel(u, u, widths) + _kernel(v, v, widths) - 2 * _kernel(u, v, widths)
+    return pairs.mean()  # mean k(u,u) + mean k(v,v) - 2 mean k(u,v)
 
 
 def _kernel(u: Tensor, v: Tensor, widths: Tensor) -> Tensor:
     """k(u_a, v_b) = sum over s of exp( -||u_a - v_b||^2 / (2 s) ), for every pair."""
     # Of differences, not of norms and products: the narrow kernels would see their rounding as distance.
     squares = (u.unsqueeze(1) - v.unsqueeze(0)).square().sum(2)
-    return (squares / -widths).exp().sum(0)
+    return (squares / -widths).exp().sum(0)  # sum_s exp(-||u-v||^2 / (2 s))
