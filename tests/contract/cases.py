@@ -20,11 +20,12 @@ from remanence.core.plan import Event, Plan
 from remanence.core.rng import torch_generator
 from remanence.core.state import State, clone, equal
 from remanence.engine.memory import one_thread
+from remanence.errors import UserError
 from remanence.registry import methods, option_fields, parts
 from remanence.runs.devices import DeviceStates
 
 CLASSES, ROUNDS = 3, 3
-FITTING = {"models": 2}  # models in FedAWAC's window
+FITTING = {"models": 2, "pretrain": 1}  # models in FedAWAC's window; rounds before CGAU's own
 CHOOSE = ("select", "topology")
 SERIAL = {"workers": 1, "cohort": "off"}
 SIZES = (7, 1, 5, 4, 6, 3)  # device 1 has a single sample, device 2 a single class
@@ -39,7 +40,13 @@ class Case:
     arguments: Mapping[str, Any]
 
     def plan(self, **more: Any) -> Plan:
-        return make_plan(**{**self.arguments, **more})
+        arguments = {"model": mlp(), **self.arguments, **more}
+        plan = make_plan(**arguments)
+        try:
+            plan.task.network()
+        except UserError:  # a method for convolutions
+            return make_plan(**arguments | {"model": behind_a_convolution(arguments["model"])})
+        return plan
 
 
 def registered() -> list[Case]:
@@ -51,7 +58,8 @@ def registered() -> list[Case]:
     for name in methods.names():
         if name not in methods.combinations:
             for option, value in modes(methods.get(name)):
-                found.append(Case(f"{name}-{option}={value}", {"method": name, "options": {option: value}}))
+                options = {**fitting(pieces(name)), option: value}
+                found.append(Case(f"{name}-{option}={value}", {"method": name, "options": options}))
     for kind in (kind for kind in parts if kind in inspect.signature(simulate).parameters and kind not in CHOOSE):
         for name in parts[kind].names():
             cls = parts[kind].get(name)
@@ -139,9 +147,10 @@ def fleet_with_empty_device() -> Devices:
 class Halves(nn.Module):
     """Features and head, which some methods address by name."""
 
-    def __init__(self, features: nn.Module, width: int) -> None:
+    def __init__(self, features: nn.Module, head: nn.Module | int) -> None:
         super().__init__()
-        self.features, self.head = features, nn.Linear(width, CLASSES)
+        self.features = features
+        self.head = nn.Linear(head, CLASSES) if isinstance(head, int) else head
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
@@ -159,6 +168,11 @@ def batch_norm() -> nn.Module:
 def dropout() -> nn.Module:
     """Draws while it trains."""
     return _seeded(lambda: Halves(nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Tanh(), nn.Dropout(0.4)), 6))
+
+
+def behind_a_convolution(model: nn.Module) -> nn.Module:
+    """The same network for images that a convolution has been over."""
+    return _seeded(lambda: Halves(nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.ReLU(), *model.features), model.head))
 
 
 NETS = {"batch-norm": batch_norm, "dropout": dropout}

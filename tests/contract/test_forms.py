@@ -111,7 +111,7 @@ def test_what_is_expected_is_what_devices_send(case: Case, net: Callable[[], Any
     sent = []
     with federation(altered(case.plan(model=net()), EVERYONE, lambda upload: sent.append(upload))) as run:
         event = run.play_round()
-        assert run.expected is not None
-        assert set(sent[0]) <= set(run.expected)
-        assert set(sent[-1].form()) <= set(run.expected.form())
+        assert run.rounds.server.expected is not None
+        assert set(sent[0]) <= set(run.rounds.server.expected)
+        assert set(sent[-1].form()) <= set(run.rounds.server.expected.form())
         assert len(event["counted"]) == len(sent)

@@ -1,6 +1,5 @@
 """Every method with sites: the same bits in any number of processes, exact resume, lost uploads, bytes by link."""
 
-import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -20,8 +19,6 @@ from contract.cases import (
     spoilt,
 )
 from remanence.core.message import Message
-from remanence.core.method import Method
-from remanence.core.plan import Plan
 from remanence.core.state import load, save
 from remanence.measure.participation import turns
 from remanence.registry import methods
@@ -90,14 +87,9 @@ def test_nothing_arrives(case: Case) -> None:
 
 @each_case
 def test_a_spoilt_upload_is_refused(case: Case) -> None:
-    plan = case.plan()
-    run = play(_with_method(plan, spoilt(plan.task.method, 3)))
+    run = play(spoilt(case.plan(), 3))
     assert bool(run.w.isfinite().all())
     assert all(3 not in event["counted"] for event in run.events)
-
-
-def _with_method(plan: Plan, method: Method) -> Plan:
-    return dataclasses.replace(plan, task=dataclasses.replace(plan.task, method=method))
 
 
 def test_edge_and_cloud_exchange_one_model_a_round() -> None:

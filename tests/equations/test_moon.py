@@ -170,7 +170,7 @@ def test_features_of_zero_behind_a_linear_head(hidden: float) -> None:
     method, batch = Moon(mu=1.0, head=256), Batch(torch.ones(4, 4), torch.tensor([0, 1, 2, 0]), torch.arange(4))
     gradients = []
     for each in (method, FedAvg()):
-        nets = [FlatModel(method.network(two_layers())) for _ in range(3)]
+        nets = [FlatModel(method.network(two_layers(), context(classes=3))) for _ in range(3)]
         for number, net in enumerate(nets):
             net.w.normal_(generator=torch.Generator().manual_seed(number))
         nets[0].w[nets[0].part("features.3")] *= hidden

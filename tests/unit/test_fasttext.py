@@ -167,7 +167,7 @@ def test_fisher_information_is_the_mean_of_squared_gradients() -> None:
     assert torch.allclose(fisher_per_batch(net, data, chosen, 1), expected, rtol=1e-4, atol=1e-9)
 
 
-FITTING = {"models": 2}  # models in FedAWAC's window
+FITTING = {"models": 2, "pretrain": 1}  # models in FedAWAC's window; rounds before CGAU's own
 
 
 def play(method: str, **engine: object):
@@ -193,7 +193,16 @@ def fields(method: str) -> set[str]:
     return {"models"} if "window" in methods.combinations[method].uses.values() else set()
 
 
-@pytest.mark.parametrize("method", methods.names())
+FOR_IMAGES = ("fedfusion",)
+
+
+@pytest.mark.parametrize("method", FOR_IMAGES)
+def test_a_method_for_images_says_so(method: str) -> None:
+    with pytest.raises(UserError, match="no `features` that begin with convolutions"):
+        play(method)
+
+
+@pytest.mark.parametrize("method", [name for name in methods.names() if name not in FOR_IMAGES])
 def test_every_method_trains_it(method: str) -> None:
     run = play(method)
     losses = [event["loss"] for event in run.history]

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from remanence.core.vector import FlatModel
+from remanence.core.optimiser import LocalOptimiser, Training
+from remanence.core.vector import FlatModel, Placed
 from remanence.errors import UserError
 
 
@@ -63,6 +64,64 @@ def test_parts_are_slices_of_neighbours() -> None:
     assert head == slice(net.size - 99, net.size)
     with pytest.raises(UserError, match="no trainable part 'head'"):
         net.part("head")
+
+
+def test_places_hold_the_buffers_too() -> None:
+    net = FlatModel(network())
+    assert net.places("4") == [slice(net.size - 99, net.size)]
+    assert net.places("0", "1") == [slice(0, 20 + 4), slice(net.size, len(net.w))]
+    assert net.places("0", "4") == [slice(0, 20), slice(24, net.size)]
+    assert net.places("2") == []
+
+
+def test_steps_change_a_narrow_part_alone() -> None:
+    net, x = FlatModel(network()), torch.randn(4, 1, 6, 6)
+    before, part = net.copy(), net.part("4")
+    net(x).sum().backward()
+    net.narrow(part)
+    LocalOptimiser(Training(weight_decay=0.5), 0.1).step(*net.trainable)
+    assert torch.equal(net.w[: part.start], before[: part.start])
+    assert bool((net.w[part] != before[part]).any())
+    net.narrow(slice(net.size))
+    assert [len(vector) for vector in net.trainable] == [net.size] * 2
+
+
+def test_the_latest_logits_are_there_without_a_gradient() -> None:
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features, self.head = nn.Linear(2, 3), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.features(x))
+
+    net, x = FlatModel(Halves()), torch.randn(4, 2)
+    first = net(x)
+    assert torch.equal(net.logits, first)
+    assert not net.logits.requires_grad
+    features = net.features(2 * x)
+    assert torch.equal(net.logits, first)
+    second = net.head(features)
+    assert torch.equal(net.logits, second)
+
+
+def test_a_network_is_told_where_it_stands() -> None:
+    class Shy(Placed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale * x + self.device
+
+    net = FlatModel(Shy())
+    assert net(torch.zeros(1)).item() == -1
+    net.stand(7)
+    assert net(torch.zeros(1)).item() == 7
+    plain = FlatModel(nn.Linear(1, 1))
+    plain.module.device = "cpu"  # of the user's own
+    plain.stand(7)
+    assert plain.module.device == "cpu"
 
 
 def test_layout_tells_models_apart() -> None:

@@ -51,13 +51,18 @@ class Collector:
             if upload is None:
                 raise Refused(reason)
             self._check(upload)
-            derived = {**self.method.arrive(upload, self.w, self.ctx), **self.merge.arrive(upload, self.ctx)}
-            Message(derived).check_finite()
-            self.messages[device] = Message(upload | derived) if derived else upload
+            self.messages[device] = self._completed(upload)
         except Refused as refusal:
             self.refused[device] = str(refusal)
         if not self.holds:
             self._reduce_settled()
+
+    def _completed(self, upload: Message) -> Message:
+        """With what the server derives from it."""
+        derived = Message(self.method.arrive(upload, self.w, self.ctx))
+        derived.update(self.merge.arrive(Message(upload | derived) if derived else upload, self.ctx))
+        derived.check_finite()
+        return Message(upload | derived) if derived else upload
 
     def _check(self, upload: Message) -> None:
         form = upload.form()
@@ -97,7 +102,7 @@ class Collector:
                 self.refused[device] = "late: the deadline had passed"
         if not self.holds:
             self._reduce_settled()
-            return self.reducer.result() if any(self.weights.values()) else {}
+            return self._reduced() if any(self.weights.values()) else {}
         return self._merge_held()
 
     def _merge_held(self) -> dict[str, object]:
@@ -112,8 +117,11 @@ class Collector:
             self._add(device, message, weight)
         if not any(self.weights.values()):
             return {}
-        merged = self.reducer.result()
+        merged = self._reduced()
         return merged | self._robust(held, weights) if self.merge.needs_all else merged
+
+    def _reduced(self) -> dict[str, object]:
+        return self.reducer.result() | {"counted": self.counted}
 
     def _weights(self, held: dict[int, Message]) -> Tensor:
         if self.merge.weighs:

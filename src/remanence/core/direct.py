@@ -10,7 +10,7 @@ from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.engine.choose import choose_engine
 from remanence.engine.local import Engine
-from remanence.engine.worker import Worker
+from remanence.engine.worker import Rehearsal
 
 
 class Direct:
@@ -34,6 +34,7 @@ class Direct:
             method.open_server(net, ctx),
             plan.optimise.open(w[: net.size]),
         )
+        self.rehearsal = Rehearsal(plan.task)
         self.used: dict[int, int] = {}
         self.everyone = range(len(plan.task.fleet.sizes))
         self.chooser = Chooser(plan.select, plan.task.fleet, self.everyone, plan.per_round, plan.sampling_seed)
@@ -56,8 +57,8 @@ class Direct:
         chosen = self.choose(ctx.round)
         told += self.chooser.bytes
         selecting = time.perf_counter() - started
-        if server.expected is None:
-            server.expected = Worker(self.task).rehearse(server.message(0, ctx), ctx)
+        newcomer = self.task.method.down(server.w, -1, server.srv, ctx)
+        server.expected = self.rehearsal.upload(newcomer, ctx)
         looked_at = self.chooser.whole is not None or self.task.fleet.stream is not None
         joint = self.task.fleet.joint(chosen, ctx.tick, self.used) if looked_at else None
         exchange = server.exchange(ctx, engine, chosen, self.used, own)

@@ -17,7 +17,7 @@ from remanence.core.site import SiteJob, SiteLog, SitePlan, SiteReply
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
 from remanence.engine.sites import SiteEngine, choose_site_engine
-from remanence.engine.worker import Worker
+from remanence.engine.worker import Rehearsal
 from remanence.methods.fedavg import FedAvg
 from remanence.parts.merge.mean import Mean, Uniform
 from remanence.parts.optimise.none import Plain
@@ -37,7 +37,7 @@ class Hierarchy:
             {"srv": plan.task.method.open_server(net, replace(ctx, devices=len(members))), "used": {}, "told": {}}
             for members in plan.sites
         ]
-        self.expected: Message | None = None
+        self.rehearsal = Rehearsal(plan.task)
         self.whole: np.ndarray | None = None
 
     @property
@@ -53,17 +53,16 @@ class Hierarchy:
         return choose_site_engine(self.task, self.site_plan(), self.plan.engine)
 
     def play(self, ctx: Context, engine: SiteEngine, own: bool) -> Played:
-        server, task = self.server, self.task
+        server = self.server
         links = {"device-edge": {"up": 0, "down": 0}, "edge-cloud": {"up": 0, "down": 0}}
         self._tell(links)
-        if self.expected is None:
-            first = task.method.down(server.w, 0, self.edges[0]["srv"], replace(ctx, devices=len(self.plan.sites[0])))
-            self.expected = Worker(task).rehearse(first, ctx)
+        first = replace(ctx, devices=len(self.plan.sites[0]))
+        newcomer = self.task.method.down(server.w, -1, self.edges[0]["srv"], first)
+        expected = self.rehearsal.upload(newcomer, ctx)
         everyone = list(range(len(self.plan.sites)))
         collector = server.collector(everyone, ctx)
         jobs = [
-            SiteJob(site, server.w, self.edges[site], self.whole, self.expected, self.states.get, own)
-            for site in everyone
+            SiteJob(site, server.w, self.edges[site], self.whole, expected, self.states.get, own) for site in everyone
         ]
         replies = self._carry(engine, ctx, jobs, collector)
         down = len(jobs) * Message(w=server.w).size()

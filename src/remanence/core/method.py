@@ -4,8 +4,9 @@ A method holds hyper-parameters only. What must survive a round lives in two tre
 the device and `srv` at the server, so resume, storage accounts and deployment need no line of code in a method.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -23,7 +24,8 @@ from remanence.data.fleet import Counts
 from remanence.data.samples import Batch, Samples
 from remanence.errors import UserError
 
-Merged = Mapping[str, Any]  # uploads, reduced: the entries of `ups`, and total_weight, samples, devices
+Merged = Mapping[str, Any]  # uploads, reduced: the entries of `ups`; total_weight, samples, devices; `counted`: whose
+Watch = Callable[[Tensor, Batch, int, Context], None]  # logits, batch, epoch from 1
 
 
 class Network(Protocol):
@@ -55,6 +57,11 @@ class Method:
     public_data: ClassVar[bool] = False  # needs unlabelled samples at the server: `ctx.public`
 
     @property
+    def freezes(self) -> bool:
+        """Whether a part of the model stands still from some round on, at the server too."""
+        return False
+
+    @property
     def has_weights(self) -> bool:
         """Whether its equations need the weights to be its own."""
         return type(self).weigh is not Method.weigh
@@ -82,6 +89,11 @@ class Method:
         """Notes about who holds what; a UserError for a fleet that it cannot train on."""
         return []
 
+    @property
+    def once(self) -> tuple[str, ...]:
+        """Entries of the message that a device gets but once and keeps."""
+        return ()
+
     # server, once
     def open_server(self, net: FlatModel, ctx: Context) -> State:
         return {}
@@ -90,8 +102,8 @@ class Method:
     def open_device(self, net: FlatModel, data: Samples, ctx: Context) -> State:
         return {}
 
-    def network(self, module: nn.Module) -> nn.Module:
-        """The network that is trained, from the plain model."""
+    def network(self, module: nn.Module, ctx: Context) -> nn.Module:
+        """The network that is trained, from the plain model; a `Placed` one is told where it stands."""
         return module
 
     # server, before a round
@@ -103,7 +115,7 @@ class Method:
         net.load(message["w"])
 
     def loss(self, net: Network, batch: Batch, dev: State, ctx: Context) -> Tensor:
-        """One number per sample; the loop takes the mean."""
+        """One number per sample; the loop takes the mean. The logits are what it asks `net` for last."""
         return F.cross_entropy(net(batch.x), batch.y, reduction="none")
 
     def grad(self, net: Network, message: Message, dev: State, ctx: Context) -> None:
@@ -152,7 +164,9 @@ def kept(method: Method, message: Message) -> Message:
     return Message({name: message[name] for name in method.keeps})
 
 
-def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tensor:
+def train_steps(
+    method: Method, local: Local, batches: Iterable[Batch], watch: Callable[[Tensor, Batch], None] | None = None
+) -> Tensor:
     """The training loop. Returns the summed loss of the steps, of every device."""
     net, total = local.net, torch.zeros(local.devices)
     # A stack knows the plain loss in closed form, which is sooner done, and tells its values at the end.
@@ -163,6 +177,8 @@ def train_steps(method: Method, local: Local, batches: Iterable[Batch]) -> Tenso
                 closed.cross_entropy(batch)
             else:
                 total[: batch.devices].add_(_by_autograd(method, local, batch))
+            if watch is not None:
+                watch(net.logits, batch)  # type: ignore[attr-defined]
             method.grad(net, local.message, local.dev, local.ctx)
             local.optimiser.step(*net.trainable)
         return total if closed is None else closed.losses(local.devices)
@@ -193,18 +209,24 @@ def train_device(
     dev: State,
     ctx: Context,
     augment: Augmentation | None = None,
+    watch: Watch | None = None,
 ) -> Trained:
-    """One device's round: begin, epochs of steps, up."""
+    """One device's round: begin, epochs of steps, up. `watch` is shown every step's logits."""
     net.train()
     method.begin(net, message, data, dev, ctx)
     local = Local(net, kept(method, message), dev, ctx, LocalOptimiser(ctx.train, ctx.lr))
     held = local.held()
     generator = ctx.generator("augment") if augment else None
     total = torch.zeros(1)
-    for steps in plan:
-        total += train_steps(method, local, _batches(data, steps, augment, generator))
+    for epoch, steps in enumerate(plan, start=1):
+        shown = None if watch is None else partial(_shown, watch, epoch, ctx)
+        total += train_steps(method, local, _batches(data, steps, augment, generator), shown)
         method.end_epoch(net, data, dev, ctx)
     return Trained(method.up(net, local.message, data, dev, ctx), float(total) / max(1, ctx.steps), held)
+
+
+def _shown(watch: Watch, epoch: int, ctx: Context, logits: Tensor, batch: Batch) -> None:
+    watch(logits, batch, epoch, ctx)
 
 
 def _batches(

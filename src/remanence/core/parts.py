@@ -10,6 +10,7 @@ from torch import Tensor
 from remanence.core.context import Context
 from remanence.core.message import Message
 from remanence.core.state import State
+from remanence.data.samples import Batch, Samples
 from remanence.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,17 +73,25 @@ class Merge(Part):
             raise UserError(f"merge.name: '{self.name}' is not allowed with {method.name}: both set the weights")
 
     def stacks(self) -> bool:
-        """Whether devices can train stacked: `report` is not used."""
-        return type(self).report is Merge.report
+        """Whether devices can train stacked: neither `watch` nor `report` is used."""
+        return not self.watches() and type(self).report is Merge.report
+
+    def watches(self) -> bool:
+        """Whether `watch` is used."""
+        return type(self).watch is not Merge.watch
+
+    # device, in every step of training
+    def watch(self, logits: Tensor, batch: Batch, epoch: int, ctx: Context) -> None:
+        """Look at the answer to a batch, before the step that it leads to; epochs count from 1."""
 
     # device, after training
-    def report(self, net: "FlatModel", dev: State, ctx: Context) -> Mapping[str, Any]:
+    def report(self, net: "FlatModel", data: Samples, dev: State, ctx: Context) -> Mapping[str, Any]:
         """Further entries of the upload."""
         return {}
 
     # server, when an upload arrives
     def arrive(self, upload: Message, ctx: Context) -> Mapping[str, Any]:
-        """Further entries that the server derives from an upload."""
+        """Further entries that the server derives from an upload, which holds what the method derived from it."""
         return {}
 
     # server, after a round

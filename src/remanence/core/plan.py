@@ -40,6 +40,11 @@ class Plan:
         for name, public in ((method.name, method.public_data), (self.merge.name, self.merge.public_data)):
             if public and context.public is None:
                 raise UserError(f"public: {name} needs unlabelled samples at the server: data.public, or public=x")
+        if method.freezes and self.optimise.name != "none":
+            raise UserError(
+                f"optimise.name: '{self.optimise.name}' is not allowed with {method.name}, which freezes a part of the "
+                "model: a server optimiser would go on moving it"
+            )
         if method.remembers_samples and self.task.fleet.stream is not None:
             raise UserError(
                 f"stream.kind: '{self.task.fleet.stream.name}' is not allowed with {method.name}, which remembers "

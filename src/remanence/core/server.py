@@ -141,7 +141,9 @@ class Server:
 
     def message(self, device: int, ctx: Context) -> Message:
         message = self.method.down(self.w, device, self.srv, ctx)
-        size = self.sent.down = message.size()  # without what is sent but once
+        usual = Message({name: value for name, value in message.items() if name not in self.method.once})
+        size = message.size()
+        self.sent.down = usual.size() if len(usual) < len(message) else size  # without what is sent but once
         if self.merge.public_on_devices and device not in self.states:
             assert ctx.public is not None
             message["public"] = ctx.public.x

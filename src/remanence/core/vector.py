@@ -14,6 +14,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from remanence.errors import UserError
 
 
+class Placed(nn.Module):
+    """A network that answers otherwise on a device than at the server."""
+
+    device: int = -1  # where it stands; -1: at the server
+
+
 class FlatModel:
     def __init__(self, module: nn.Module, bfloat16: bool = False) -> None:
         self.bfloat16 = bfloat16  # compute in bfloat16, keep weights and answers in float32
@@ -40,17 +46,23 @@ class FlatModel:
         self.trainable = self.w[: self.size], self.g[: self.size]
         self._store_integers()
         self.integers = slice(len(self.w) - sum(t.numel() for t in self._integers.values()), len(self.w))
+        self.logits = torch.empty(0)  # of the latest answer
         self.batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._run(self.module, x)
+        return self._answer(self.module, x)
 
     def features(self, x: Tensor) -> Tensor:
         """The penultimate activation; the model must define it."""
         return self._run(self._own("features"), x)
 
     def head(self, features: Tensor) -> Tensor:
-        return self._run(self._own("head"), features)
+        return self._answer(self._own("head"), features)
+
+    def _answer(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        answer = self._run(function, x)
+        self.logits = answer.detach()
+        return answer
 
     def _run(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         if not self.bfloat16:
@@ -76,6 +88,27 @@ class FlatModel:
         first, last = min(s.start for s in inside), max(s.stop for s in inside)
         assert last - first == sum(s.stop - s.start for s in inside), f"the parameters of {name} are not neighbours"
         return slice(first, last)
+
+    def places(self, *names: str) -> list[slice]:
+        """Where all that belongs to these modules lies, buffers too; neighbours in one slice."""
+        found: list[slice] = []
+        for key, place in self.slices.items():
+            if not key.startswith(tuple(f"{name}." for name in names)):
+                continue
+            if found and found[-1].stop == place.start:
+                found[-1] = slice(found[-1].start, place.stop)
+            else:
+                found.append(place)
+        return found
+
+    def narrow(self, part: slice) -> None:
+        """From now on steps change this part alone."""
+        self.trainable = self.w[part], self.g[part]
+
+    def stand(self, device: int) -> None:
+        """Answer as on this device; -1: as at the server. To most networks it is all the same."""
+        if isinstance(self.module, Placed):
+            self.module.device = device
 
     def train(self, mode: bool = True) -> None:
         self.module.train(mode)

@@ -40,7 +40,7 @@ class Task:
         """A fresh network that shares nothing with the plain model."""
         with torch.random.fork_rng(devices=[]):  # layers that a method adds start alike in every worker
             torch.default_generator.manual_seed(key(self.context.seed, "network"))
-            return FlatModel(self.method.network(copy.deepcopy(self.module)), self.bfloat16)
+            return FlatModel(self.method.network(copy.deepcopy(self.module), self.context), self.bfloat16)
 
 
 @dataclass(slots=True)
@@ -97,8 +97,11 @@ class Worker:
             teacher.train(False)
         if "public" in message:
             dev["public"] = message["public"]
-        trained = train_device(self.task.method, self.net, steps, message, data, dev, ctx, augment)
-        upload = Message({**trained.upload, **self.task.merge.report(self.net, dev, ctx)})
+        self.net.stand(ctx.device)
+        merge = self.task.merge
+        watch = merge.watch if merge.watches() else None
+        trained = train_device(self.task.method, self.net, steps, message, data, dev, ctx, augment, watch)
+        upload = Message({**trained.upload, **merge.report(self.net, data, dev, ctx)})
         return trained._replace(upload=self.task.privacy.protect(upload, ctx))
 
     def rehearse(self, message: Message, ctx: Context) -> Message:
@@ -127,5 +130,22 @@ class Worker:
 
     def measure(self, w: Tensor, start: int, stop: int) -> tuple[Tensor, float]:
         assert self.task.test is not None
+        self.net.stand(-1)
         self.net.load(w)
         return count_correct(self.net, self.task.test, start, stop)
+
+
+class Rehearsal:
+    """What an upload must look like: found out by trying, again whenever newcomers are sent something else."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._form: tuple = ()
+        self._upload = Message()
+
+    def upload(self, newcomer: Message, ctx: Context) -> Message:
+        """`newcomer`: what a device is sent that has never taken part."""
+        form = newcomer.form()
+        if form != self._form:
+            self._form, self._upload = form, Worker(self.task).rehearse(newcomer, ctx)
+        return self._upload

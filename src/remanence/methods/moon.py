@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remanence.errors import UserError
 from remanence.method import Batch, Context, Field, Message, Method, Network, Samples, State, methods, options
+from remanence.models.classifier import halves
 
 
 @methods.register("moon")
@@ -30,7 +30,7 @@ class Moon(Method):
     def stacks(self) -> bool:
         return not self.mu and not self.head
 
-    def network(self, module: nn.Module) -> nn.Module:
+    def network(self, module: nn.Module, ctx: Context) -> nn.Module:
         return Projected(module, self.head) if self.head else module
 
     def begin(self, net: Network, message: Message, data: Samples, dev: State, ctx: Context) -> None:
@@ -68,10 +68,7 @@ class Projected(nn.Module):
 
     def __init__(self, module: nn.Module, outputs: int) -> None:
         super().__init__()
-        plain = getattr(module, "head", None)
-        features = getattr(module, "features", None)
-        if not isinstance(plain, nn.Linear) or not isinstance(features, nn.Module):
-            raise UserError("method.head: the model must have `features` and a linear `head`")
+        features, plain = halves(module, "method.head")
         width = plain.in_features
         self.features = nn.Sequential(features, nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs))
         self.head = nn.Linear(outputs, plain.out_features)

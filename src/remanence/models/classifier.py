@@ -36,3 +36,30 @@ def image_size(model: str, shape: tuple[int, ...], least: int, advice: str = "")
             f"got shape {tuple(shape)}{advice}"
         )
     return shape[0], shape[1], shape[2]
+
+
+def halves(module: nn.Module, key: str) -> tuple[nn.Module, nn.Linear]:
+    """Features and head of a model whose head a method replaces or extends."""
+    features, head = getattr(module, "features", None), getattr(module, "head", None)
+    if not isinstance(head, nn.Linear) or not isinstance(features, nn.Module):
+        raise UserError(f"{key}: the model must have `features` and a linear `head`")
+    return features, head
+
+
+def images_and_rest(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """The features, cut behind the last convolution and pooling, where images end."""
+    features = getattr(module, "features", None)
+    layers = features if isinstance(features, nn.Sequential) else nn.Sequential()
+    flat = (number for number, layer in enumerate(layers) if isinstance(layer, nn.Flatten | MeanPool))
+    cut = next(flat, len(layers))
+    images, rest = layers[:cut], layers[cut:]
+    if not any(isinstance(layer, nn.Conv2d) for layer in images.modules()):
+        raise UserError(
+            f"model: {type(module).__name__} has no `features` that begin with convolutions, which this method needs"
+        )
+    return images, rest
+
+
+def channels(images: nn.Module) -> int:
+    """Of what a chain of convolutions gives."""
+    return [layer.out_channels for layer in images.modules() if isinstance(layer, nn.Conv2d)][-1]

@@ -19,6 +19,7 @@ from remanence.core.message import Message
 from remanence.core.parts import Merge
 from remanence.core.state import State
 from remanence.core.vector import FlatModel
+from remanence.data.samples import Samples
 from remanence.measure.accuracy import BATCH
 from remanence.registry import options, parts
 
@@ -45,8 +46,13 @@ class Consistency(Merge):
     def stacks(self) -> bool:
         return self.score_on == "server"
 
-    def report(self, net: FlatModel, dev: State, ctx: Context) -> Mapping[str, Any]:
-        return {"scores": variances(net, dev["public"])} if self.score_on == "device" else {}
+    def report(self, net: FlatModel, data: Samples, dev: State, ctx: Context) -> Mapping[str, Any]:
+        if self.score_on == "server":
+            return {}
+        net.stand(-1)  # as the server would
+        scores = variances(net, dev["public"])
+        net.stand(ctx.device)
+        return {"scores": scores}
 
     def arrive(self, upload: Message, ctx: Context) -> Mapping[str, Any]:
         if self.score_on == "device":
