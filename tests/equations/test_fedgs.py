@@ -270,7 +270,7 @@ def test_the_edge_keeps_the_state_of_a_method() -> None:
         ({"engine": {"cohort": "on"}}, "devices of sites are not stacked"),
         ({"measure": {"all": 1}, "test": (torch.randn(2, FEATURES), [0, 1])}, "measure.all"),
     ],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_what_does_not_fit_is_one_line(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(remanence.UserError, match=line):
