@@ -215,4 +215,5 @@ def test_every_cell_of_every_table_is_a_valid_experiment(paper: str) -> None:
     for method, setting in suite.chosen(tables, ["*"]):
         assert parse(suite.cell(method, setting)).general.name == f"{method}.{setting}"
     for table in tables:
-        assert {len(numbers) for numbers in table.published.values()} == {len(table.columns)}
+        printed = {len(numbers) for numbers in table.published.values()}
+        assert printed - {0} <= {len(table.columns)}  # all of a row, or nothing where the paper has no such row

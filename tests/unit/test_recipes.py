@@ -51,7 +51,7 @@ def test_factories_compares_three_selectors(tmp_path: Path) -> None:
         ("best swap", BestSwap),
     ]
     settings = ["rounds=2", "topology.iterations=2", "engine.workers=1"]
-    _, results = compare("factories", settings=settings, runs=tmp_path)
+    results = compare("factories", settings=settings, runs=tmp_path)["runs"]
     assert len(results) == 3
     assert all(result["accuracy"] > 0.1 for result in results)
 
