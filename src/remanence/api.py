@@ -20,7 +20,8 @@ def run(
 ) -> Result:
     """Play an experiment into a run folder; the result is what `remanence run --json` prints."""
     cells = plan_cells([_tree(experiment, settings)], 1)
-    return play(cells[0].experiment, Path(runs), resume) if len(cells) == 1 else _compared(cells, Path(runs), resume)
+    place = _folder(runs, "runs")
+    return play(cells[0].experiment, place, resume) if len(cells) == 1 else _compared(cells, place, resume)
 
 
 def compare(
@@ -39,9 +40,9 @@ def compare(
         raise UserError(f"seeds: {seeds!r} is not allowed: must be a whole number, 1 or more")
     trees = [_tree(experiment, settings) for experiment in experiments]
     if methods:
-        trees = [{**tree, "method": [{"name": name} for name in methods]} for tree in trees]
+        trees = [{**tree, "method": [{"name": name} for name in _texts(methods, "methods")]} for tree in trees]
     cells = plan_cells(trees, seeds)
-    return _compared(cells if reference is None else reference_first(cells, reference), Path(runs), resume)
+    return _compared(cells if reference is None else reference_first(cells, reference), _folder(runs, "runs"), resume)
 
 
 def _compared(cells: Sequence[Cell], runs: Path, resume: bool) -> Result:
@@ -56,7 +57,7 @@ def write_report(*paths: str | Path, out: str | Path | None = None) -> Path:
 
     if not paths:
         raise UserError("write_report: at least one run folder is needed")
-    records = [record for path in paths for record in read_runs(Path(path))]
+    records = [record for path in paths for record in read_runs(_folder(path, "write_report"))]
     if not records:
         raise UserError(f"{paths[0]}: no run has begun there")
     place = Path(out) if out is not None else Path(paths[0]) / "report.html"
@@ -68,12 +69,12 @@ def write_report(*paths: str | Path, out: str | Path | None = None) -> Path:
 
 def entries(kind: str = "methods") -> list[dict[str, Any]]:
     """Name and summary of all methods, parts, models, datasets, partitions, streams, recipes or tables."""
-    return catalogue.entries(kind)
+    return catalogue.entries(_texts([kind], "entries")[0])
 
 
 def describe(name: str) -> dict[str, Any]:
     """What a name means, and its options with defaults and ranges."""
-    return catalogue.describe(name)
+    return catalogue.describe(_texts([name], "describe")[0])
 
 
 def examine_machine() -> list[str]:
@@ -81,6 +82,19 @@ def examine_machine() -> list[str]:
     return list(findings())
 
 
+def _texts(values: Any, key: str) -> Sequence[str]:
+    if isinstance(values, (list, tuple)) and all(isinstance(value, str) for value in values):
+        return values
+    raise UserError(f"{key}: {values!r} is not allowed: must be a list of texts")
+
+
+def _folder(path: Any, key: str) -> Path:
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"{key}: {path!r} is not allowed: must be a path")
+    return Path(path)
+
+
 def _tree(experiment: Source, settings: Sequence[str]) -> Tree:
+    settings = _texts(settings, "settings")
     tree = dict(experiment) if isinstance(experiment, Mapping) else read(str(experiment))
     return apply_settings(tree, settings)

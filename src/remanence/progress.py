@@ -80,6 +80,8 @@ class Reporter:
         self._line(f"{label}: already finished, in {facts['path']}")
 
     def _end(self, facts: dict[str, Any], label: str) -> None:
+        if facts["idle_rounds"]:
+            self._line(f"  note: in {facts['idle_rounds']} of {facts['rounds']} rounds no device had data to train on")
         accuracy = "not measured" if facts["accuracy"] is None else f"{facts['accuracy']:.4f}"
         self._line(f"{label}: done in {facts['seconds']:.1f} s, accuracy {accuracy}, in {facts['run']}")
 

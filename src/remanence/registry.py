@@ -93,6 +93,8 @@ class Registry(Generic[T]):
 
 
 def build(cls: type[T], values: Mapping[str, Any], key: str) -> T:
+    if not isinstance(values, Mapping):
+        raise UserError(f"{key}: {values!r} is not allowed: must be options with their values")
     known = option_fields(cls)
     for name in values:
         if name not in known:

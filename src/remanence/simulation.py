@@ -92,8 +92,8 @@ def simulate(
     members = _sites(sites, len(devices))
     per_round, schedule = _participation(participation, len(devices), rounds)
     if pieces["topology"].sites and not isinstance(participation, (list, tuple)):
-        smallest = min(map(len, members))
-        per_round, schedule = _participation(participation, smallest, rounds)[0], None
+        largest = max(map(len, members))  # smaller sites then send all of their devices
+        per_round, schedule = _participation(participation, largest, rounds)[0], None
     engine_options = build(EngineOptions, engine or {}, "engine")
     task = Task(
         method=chosen,
@@ -102,12 +102,16 @@ def simulate(
         batches=batches if callable(batches) else train.batch,
         privacy=pieces["privacy"],
         merge=pieces["merge"],
-        context=_context(train, rounds, len(devices), classes, seed, _unlabelled(public, classes, kind)),
+        context=_context(
+            train, rounds, len(devices), classes, seed, _unlabelled(public, classes, kind, _shape(devices))
+        ),
         test=_test(test, classes, _shape(devices), kind),
         bfloat16=engine_options.precision == "bfloat16",
     )
     parts = pieces["select"], pieces["optimise"]
     measured = build(Measure, measure or {}, "measure")
+    if isinstance(participation, (list, tuple)) and pieces["select"].reports:
+        raise UserError(f"participation: lists are not allowed with select '{pieces['select'].name}', which chooses")
     topology = pieces["topology"]
     return _play(Plan(task, rounds, per_round, *parts, engine_options, measured, topology, members, seed, schedule))
 
@@ -173,10 +177,12 @@ def _context(train: Training, rounds: int, devices: int, classes: int, seed: int
     )
 
 
-def _unlabelled(public: Any, classes: int, kind: torch.dtype) -> Samples | None:
+def _unlabelled(public: Any, classes: int, kind: torch.dtype, shape: tuple[int, ...]) -> Samples | None:
     if public is None:
         return None
     x = as_inputs(public, "public", kind)
+    if not len(x) or tuple(x.shape[1:]) != shape:
+        raise UserError(f"public: inputs of shape {tuple(x.shape)} are not allowed: must be samples of shape {shape}")
     return Samples(x, torch.full((len(x),), -1), classes)
 
 
@@ -229,6 +235,8 @@ def _sites(value: Any, devices: int) -> list[list[int]]:
             raise UserError(f"sites: {value} is not allowed: there are {devices} devices")
         return [part.tolist() for part in np.array_split(np.arange(devices), value)]
     members = _table(value, devices, "sites")
+    if not all(members):
+        raise UserError("sites: a site without devices is not allowed")
     if sorted(device for row in members for device in row) != list(range(devices)):
         raise UserError("sites: every device must belong to exactly one site")
     return [sorted(row) for row in members]

@@ -228,3 +228,30 @@ def test_batches_may_come_in_any_usual_form(steps: Any, cohort: str) -> None:
 def test_options_of_a_combination_may_stand_at_its_part() -> None:
     one = simulate(method="fedadam", optimise={"name": "none", "beta1": 0.5})
     assert torch.equal(one.weights, simulate(method="fedadam", options={"beta1": 0.5}).weights)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"sites": [[0, 1, 2], []]}, "a site without devices"),
+        ({"public": torch.zeros(0, 4), "merge": "consistency"}, r"public: inputs of shape \(0, 4\)"),
+        ({"public": torch.zeros(3, 9), "merge": "consistency"}, r"public: inputs of shape \(3, 9\)"),
+        ({"select": {"name": "best-swap", "random": 3}, "participation": 2}, "select.random: 3 is not allowed"),
+        ({"select": "best-swap", "participation": [[0], [1], [2]]}, "lists are not allowed with select 'best-swap'"),
+        ({"engine": 3}, "engine: 3 is not allowed"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_would_train_nothing_or_fail_late_is_refused(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(remanence.UserError, match=line):
+        simulate(**settings)
+
+
+def test_everyone_of_unequal_sites_takes_part() -> None:
+    result = simulate(topology="sites", sites=[[0, 1], [2]])
+    assert all(event["counted"] == [0, 1, 2] for event in result.history)
+
+
+def test_rounds_without_data_are_told() -> None:
+    result = simulate(stream={"kind": "one-shot", "size": 5, "order": "file"})  # 5, 9 and 7 samples: two rounds
+    assert result.summary["idle_rounds"] == 1

@@ -50,6 +50,9 @@ class Plan:
                 f"stream.kind: '{self.task.fleet.stream.name}' is not allowed with {method.name}, which remembers "
                 "every sample of a device: use 'static'"
             )
+        drawn = getattr(self.select, "random", 0)
+        if drawn > self.per_round:
+            raise UserError(f"select.random: {drawn} is not allowed: {self.per_round} devices take part at a time")
         if self.topology.sites:
             self._check_sites()
         self.notes()
@@ -59,11 +62,11 @@ class Plan:
             raise UserError("participation: lists are not allowed with topology 'sites', whose edges choose")
         if self.measure.all:
             raise UserError("measure.all: is not possible with topology 'sites'")
-        smallest = min(map(len, self.sites))
-        if self.per_round > smallest:
+        largest = max(map(len, self.sites))
+        if self.per_round > largest:
             raise UserError(
                 f"devices.per_round: {self.per_round} is not allowed: with topology 'sites' so many take part in each "
-                f"site, and the smallest has {smallest} devices"
+                f"site, and the largest has {largest} devices"
             )
 
     def notes(self) -> list[str]:

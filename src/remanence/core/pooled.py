@@ -18,6 +18,7 @@ from remanence.core.parts import Merge, Topology
 from remanence.core.server import Exchange, Server, Trained
 from remanence.data.samples import Batch, Samples
 from remanence.engine.worker import Job, Worker
+from remanence.measure.record import NO_SAMPLES
 
 _STAGES = ("network", "open_device", "down", "begin", "loss", "grad", "end_epoch", "up", "arrive", "weigh", "step")
 _MERGE = ("report", "arrive", "samples")
@@ -39,7 +40,7 @@ class Pool:
         fleet, train = self.worker.task.fleet, ctx.train
         refused = {device: "lost on the way" for device in chosen if server.is_lost(device, ctx)}
         data = {d: fleet.samples(d, ctx.tick, used.get(d, 0)) for d in chosen if d not in refused}
-        refused |= {device: "no samples to train on" for device, one in data.items() if not len(one)}
+        refused |= {device: NO_SAMPLES for device, one in data.items() if not len(one)}
         data = {device: one for device, one in data.items() if len(one)}
         if isinstance(train.batch, int) and any(len(one) > train.batch for one in data.values()):
             return None  # several steps

@@ -24,6 +24,7 @@ from remanence.data.samples import Batch, Samples
 from remanence.engine.table import StepTable, step_table
 from remanence.engine.worker import Job, Reply, Task, Worker
 from remanence.measure.accuracy import count_correct
+from remanence.measure.record import NO_SAMPLES
 
 TOLERANCE = 1e-4  # largest difference of a weight after the few rounds of the test, relative to the largest weight
 LARGEST_STACK = 2**24  # weights that are trained together
@@ -277,7 +278,7 @@ class CohortEngine:
 
     def run(self, ctx: Context, jobs: Sequence[Job]) -> Iterator[Reply]:
         idle = {job.device for job in jobs if not self._has_steps(job.device, ctx)}
-        yield from (Reply(job.device, reason="no samples to train on") for job in jobs if job.device in idle)
+        yield from (Reply(job.device, reason=NO_SAMPLES) for job in jobs if job.device in idle)
         busy = [job for job in jobs if job.device not in idle]
         together = max(1, LARGEST_STACK // self.worker.net.size)
         for start in range(0, len(busy), together):

@@ -19,6 +19,7 @@ from remanence.data.augment import Augmentation
 from remanence.data.fleet import Fleet
 from remanence.data.samples import Samples
 from remanence.measure.accuracy import count_correct
+from remanence.measure.record import NO_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Worker:
         ctx = ctx.on(job.device, sum(map(len, steps)), self.start, self.teachers)
         if not ctx.steps:
             few = len(data) > 0 and self.net.batch_norm
-            return Reply(job.device, reason="one sample: batch norm needs two" if few else "no samples to train on")
+            return Reply(job.device, reason="one sample: batch norm needs two" if few else NO_SAMPLES)
         dev = self.open(job.recall(), data, ctx)
         upload, loss, held = self.train(job.message, steps, data, dev, ctx, task.augment)
         correct = count_correct(self.net, task.test)[0] if job.measure and task.test is not None else None

@@ -17,6 +17,7 @@ from remanence.measure.forgetting import forgetting
 from remanence.measure.participation import gini, participation_counts, turns
 from remanence.registry import options
 
+NO_SAMPLES = "no samples to train on"  # why a device without data is refused
 CLIENT_ACCURACIES = ("client_acc_global", "client_acc_local", "client_acc_out")
 
 
@@ -127,9 +128,15 @@ def summary(history: Sequence[Mapping[str, Any]], devices: int) -> dict[str, Any
         if history
         else None,
         **_links(history),
+        "idle_rounds": sum(map(_idle, history)),
         "refused": sum(len(event["refused"]) for event in history),
         "diverged": any(event.get("diverged") for event in history),
     }
+
+
+def _idle(event: Mapping[str, Any]) -> bool:
+    """Whether nobody had data to train on."""
+    return not event["counted"] and all(reason == NO_SAMPLES for reason in event["refused"].values())
 
 
 def _links(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from remanence.errors import RunError
 from remanence.reproduce.play import Cell
 
-LEFT_OUT = {"start": {"class_mix"}, "round": {"selected", "per_task", "test_loss"}}
+LEFT_OUT = {"start": {"class_mix"}, "round": {"selected", "per_task"}}
 
 
 def keep_cells(cells: Sequence[Cell], played: Path, kept: Path) -> None:
@@ -22,16 +22,24 @@ def keep_cells(cells: Sequence[Cell], played: Path, kept: Path) -> None:
 def _keep(source: Path, target: Path) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for name in ("experiment.toml", "evidence.json", "timing.jsonl"):
+        for name in ("experiment.toml", "timing.jsonl"):
             shutil.copyfile(source / name, target / name)
         lines = [_thinned(json.loads(line)) for line in (source / "events.jsonl").read_text().splitlines()]
         (target / "events.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-        if (source / "result.json").exists():
-            shutil.copyfile(source / "result.json", target / "result.json")
+        for name in ("evidence.json", "result.json"):
+            if (source / name).exists():
+                content = _anywhere(json.loads((source / name).read_text()))
+                (target / name).write_text(json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise RunError(f"{target}: could not be written: {str(error.strerror).lower()}") from None
 
 
 def _thinned(event: dict[str, Any]) -> dict[str, Any]:
     dropped = LEFT_OUT.get(event["event"], set())
-    return {key: value for key, value in event.items() if key not in dropped}
+    return _anywhere({key: value for key, value in event.items() if key not in dropped})
+
+
+def _anywhere(facts: dict[str, Any]) -> dict[str, Any]:
+    """Without the folders of the machine on which it was played."""
+    origin = {"origin": Path(facts["origin"]).name} if "origin" in facts else {}
+    return {key: value for key, value in facts.items() if key != "run"} | origin

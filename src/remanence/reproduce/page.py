@@ -144,8 +144,9 @@ def _text(metric: str, numbers: Sequence[float]) -> str:
         return f"{median(numbers):.3f}"
     if metric == "links":
         return size(mean(numbers))
-    spread = f" ±{stdev(numbers):.2f}" if len(numbers) > 1 else ""
-    return f"{mean(numbers):.2f}{spread}"
+    digits = _digits(metric)
+    spread = f" ±{stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{mean(numbers):.{digits}f}{spread}"
 
 
 def page_text(
@@ -200,7 +201,12 @@ def _cell(table: PaperTable, method: str, setting: str, place: int, evidence: Ev
 def _published(table: PaperTable, number: float) -> str:
     if table.metric.startswith("rounds_to_"):
         return f"{number:.0f}" if number else "N/A"
-    return f"{number:.2f}"
+    return f"{number:.{_digits(table.metric)}f}"
+
+
+def _digits(metric: str) -> int:
+    """Losses and distances are printed in thousandths, shares of 100 in hundredths."""
+    return 3 if metric in ("test_loss", "divergence") else 2
 
 
 def _reasons(table: PaperTable, suite: Suite, evidence: Evidence) -> list[str]:

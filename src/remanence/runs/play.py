@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from remanence import __version__
-from remanence.config import VOLATILE, Experiment
+from remanence.config import VOLATILE, Experiment, parse
 from remanence.core.federation import Federation
 from remanence.core.plan import Event, Plan
 from remanence.engine.memory import keep_freed_blocks, one_thread
@@ -93,11 +93,19 @@ def _same(folder: RunFolder, experiment: Experiment) -> RunFolder:
 
 def first_difference(config: dict[str, Any], experiment: Experiment) -> str:
     """Where a run folder's experiment and this one would give other numbers; empty if nowhere."""
-    theirs, ours = _comparable(config), _comparable(experiment.resolved())
+    theirs, ours = _comparable(_completed(config)), _comparable(experiment.resolved())
     for key in sorted({*theirs, *ours}):
         if theirs.get(key) != ours.get(key):
             return f"{key} is {theirs.get(key, 'absent')!r} there, {ours.get(key, 'absent')!r} here"
     return ""
+
+
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """With the defaults of options that were not there yet when the folder was made: they change no number."""
+    try:
+        return parse(config).resolved()
+    except UserError:
+        return config
 
 
 def _comparable(tree: dict[str, Any]) -> dict[str, Any]:
