@@ -78,9 +78,11 @@ def test_data_that_overflow_are_refused_with_a_reason(case: Case) -> None:
     run = play(case.plan(devices=devices))
     refused = [list(event["refused"]) for event in run.events]
     assert refused[0] == ["4"]
-    assert all(each in (["4"], []) for each in refused)  # a method may come to a bounded head, which bears them
+    # Behind its first phase CGAU answers with bounded units, which bear such inputs; nobody else does.
+    bounded = hasattr(case.plan().task.method, "pretrain")
+    assert all(each == ["4"] or (bounded and not each) for each in refused)
     assert bool(run.w.isfinite().all())
-    assert 4 not in run.tree["devices"] or [] in refused
+    assert 4 not in run.tree["devices"] or (bounded and [] in refused)
 
 
 @each_case
